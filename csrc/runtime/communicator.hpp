@@ -1,4 +1,5 @@
-// A group of ranks that talk to each other: what the bindings hold. Joins transports, collectives and the progress thread.
+// A group of ranks that talk to each other: what the bindings hold. Joins transports, collectives
+// and the progress thread.
 #pragma once
 
 #include <cstddef>
@@ -20,38 +21,44 @@
 
 namespace hpcomm {
 
-/// Allgather of one byte string per rank among the ranks of the new group, in rank order. Used only while a communicator is
-/// created; all ranks call it equally often.
+/// Allgather of one byte string per rank among the ranks of the new group, in rank order. Used only
+/// while a communicator is created; all ranks call it equally often.
 using Exchange = std::function<std::vector<std::string>(const std::string&)>;
 
 struct CommunicatorOptions {
   std::string name = "world";
   int rank = 0;
   int size = 1;
-  double timeout_s = 300.0;             ///< deadline of every operation that names none
-  int ranks_per_node = 0;               ///< 0: real nodes; k: ranks [0,k), [k,2k), … pretend to be on nodes of their own
-  int fake_node = -1;                   ///< for children: this rank's pretended node, whatever its rank here; -1: real
-  std::size_t slot_bytes = 256 * 1024;  ///< of one staging slot in shared memory; a multiple of 4096
-  int slots = 4;                        ///< staging slots of one rank
-  std::size_t ring_bytes = 1024 * 1024; ///< of the ring per sending peer; a power of two
-  bool oversubscribed = false;          ///< never spin, even if the CPUs seem to suffice
-  std::string selection_override;       ///< text of HPCOMM_TUNE
-  std::string shm_routes = "proc,socket,named";  ///< ways to map a peer's memory, in order of preference
-  std::shared_ptr<mpi::Binding> mpi;    ///< null: one node only
+  double timeout_s = 300.0;  ///< deadline of every operation that names none
+  int ranks_per_node =
+      0;  ///< 0: real nodes; k: ranks [0,k), [k,2k), … pretend to be on nodes of their own
+  int fake_node =
+      -1;  ///< for children: this rank's pretended node, whatever its rank here; -1: real
+  std::size_t slot_bytes =
+      256 * 1024;  ///< of one staging slot in shared memory; a multiple of 4096
+  int slots = 4;   ///< staging slots of one rank
+  std::size_t ring_bytes = 1024 * 1024;  ///< of the ring per sending peer; a power of two
+  bool oversubscribed = false;           ///< never spin, even if the CPUs seem to suffice
+  std::string selection_override;        ///< text of HPCOMM_TUNE
+  std::string shm_routes =
+      "proc,socket,named";            ///< ways to map a peer's memory, in order of preference
+  std::shared_ptr<mpi::Binding> mpi;  ///< null: one node only
 };
 
 struct Probe {
   std::size_t nbytes = 0;
 };
 
-/// Thread-safe; lives in a shared_ptr. Blocking calls run on the caller's thread unless asynchronous collectives of this
-/// communicator are pending, behind which they then queue. Errors that break the communicator (error.hpp) are announced to
-/// the peers once, and every later call throws Error(broken) that quotes the first one. In a child made by fork every call
-/// throws Error(broken). `timeout_s`: none means the communicator's default.
+/// Thread-safe; lives in a shared_ptr. Blocking calls run on the caller's thread unless
+/// asynchronous collectives of this communicator are pending, behind which they then queue. Errors
+/// that break the communicator (error.hpp) are announced to the peers once, and every later call
+/// throws Error(broken) that quotes the first one. In a child made by fork every call throws
+/// Error(broken). `timeout_s`: none means the communicator's default.
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   /// Collective. Maps shared memory and agrees on the nodes. Throws the same Error on every rank.
-  static std::shared_ptr<Communicator> create(CommunicatorOptions options, const Exchange& exchange);
+  static std::shared_ptr<Communicator> create(CommunicatorOptions options,
+                                              const Exchange& exchange);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -69,7 +76,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<Work> irecv(Buffer dst, int peer, Tag tag);
   void send(ConstBuffer src, int peer, Tag tag, std::optional<double> timeout_s = std::nullopt);
   void recv(Buffer dst, int peer, Tag tag, std::optional<double> timeout_s = std::nullopt);
-  /// Blocks until a message of (peer, tag) is here and says how long it is; the next receive of (peer, tag) gets it.
+  /// Blocks until a message of (peer, tag) is here and says how long it is; the next receive of
+  /// (peer, tag) gets it.
   Probe probe(int peer, Tag tag, std::optional<double> timeout_s = std::nullopt);
 
   /// `request.deadline` is ignored: `timeout_s` counts. `request.counts` is copied.
@@ -78,24 +86,28 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void collective(const CollectiveRequest& request, std::string_view algorithm = {},
                   std::optional<double> timeout_s = std::nullopt);
 
-  /// Local and idempotent. Pending sends and collectives get `grace_s` seconds to complete, then everything pending is
-  /// given up with Error(broken). Peers that still wait for this rank get an error that says so. True if this call closed it.
+  /// Local and idempotent. Pending sends and collectives get `grace_s` seconds to complete, then
+  /// everything pending is given up with Error(broken). Peers that still wait for this rank get an
+  /// error that says so. True if this call closed it.
   bool close(double grace_s = 1.0) noexcept;
   bool is_closed() const noexcept;
   bool is_broken() const noexcept;
   /// Text of the first error, empty while the communicator is usable.
   std::string broken_reason() const;
-  /// Breaks this communicator on every rank: the peers' calls throw Error(peer_aborted) with `message`.
+  /// Breaks this communicator on every rank: the peers' calls throw Error(peer_aborted) with
+  /// `message`.
   void abort(std::string_view message) noexcept;
   /// The same for every communicator of this process that is open.
   static void abort_all(std::string_view message) noexcept;
-  /// Closes every open communicator and joins the progress thread; for the interpreter's exit. Idempotent.
+  /// Closes every open communicator and joins the progress thread; for the interpreter's exit.
+  /// Idempotent.
   static void shutdown_all() noexcept;
 
   /// The selection table for people.
   std::string selection_map() const;
   Counters counters();
-  /// Whether asynchronous collectives advance on the progress thread (else only in calls of the main thread).
+  /// Whether asynchronous collectives advance on the progress thread (else only in calls of the
+  /// main thread).
   bool has_background_progress() const noexcept;
   /// One line on how many operations are pending, for debugging and tests.
   std::size_t pending() const;

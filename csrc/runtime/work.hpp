@@ -17,8 +17,9 @@ namespace hpcomm {
 
 class Communicator;
 
-/// Made by Communicator::isend, irecv and icollective. Thread-safe. The memory of its buffers must stay valid until done()
-/// even if the Work itself is dropped: hand whatever keeps it alive to keep().
+/// Made by Communicator::isend, irecv and icollective. Thread-safe. The memory of its buffers must
+/// stay valid until done() even if the Work itself is dropped: hand whatever keeps it alive to
+/// keep().
 class Work : public std::enable_shared_from_this<Work> {
  public:
   enum class Kind { send, receive, collective };
@@ -28,24 +29,30 @@ class Work : public std::enable_shared_from_this<Work> {
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
-  /// True once the operation is complete, well or badly; no error is thrown here. Makes progress, never blocks for long.
+  /// True once the operation is complete, well or badly; no error is thrown here. Makes progress,
+  /// never blocks for long.
   bool test();
   /// True once complete; makes no progress.
   bool done() const noexcept { return done_.load(std::memory_order_acquire); }
-  /// Returns when complete; throws the operation's error, every time it is asked. After `timeout_s` (none: the
-  /// communicator's default) the operation is given up: Error(timeout), and the communicator is broken.
+  /// Returns when complete; throws the operation's error, every time it is asked. After `timeout_s`
+  /// (none: the communicator's default) the operation is given up: Error(timeout), and the
+  /// communicator is broken.
   void wait(std::optional<double> timeout_s = std::nullopt);
   /// The error of a completed operation, null where it went well or is not complete.
   std::exception_ptr error() const;
   /// "allreduce of 4096 bytes", "receive of 8 bytes from rank 1 (tag 0)".
   const std::string& what() const noexcept { return what_; }
   Kind kind() const noexcept { return kind_; }
-  /// CLOCK_MONOTONIC when the call was made and when the operation was complete (0 while it is not).
+  /// CLOCK_MONOTONIC when the call was made and when the operation was complete (0 while it is
+  /// not).
   std::int64_t submitted_ns() const noexcept { return submitted_ns_; }
-  std::int64_t completed_ns() const noexcept { return completed_ns_.load(std::memory_order_acquire); }
+  std::int64_t completed_ns() const noexcept {
+    return completed_ns_.load(std::memory_order_acquire);
+  }
 
-  /// Keeps `owner` (say, a Python object) alive until the operation is complete and this Work is gone. The last reference is
-  /// never dropped on a thread of the core: it is left for take_released_owners().
+  /// Keeps `owner` (say, a Python object) alive until the operation is complete and this Work is
+  /// gone. The last reference is never dropped on a thread of the core: it is left for
+  /// take_released_owners().
   void keep(std::shared_ptr<void> owner);
 
  private:
@@ -63,14 +70,15 @@ class Work : public std::enable_shared_from_this<Work> {
   std::exception_ptr error_;
   std::vector<std::shared_ptr<void>> owners_;
   // Guarded by the owner's turnstile:
-  Endpoint::Handle handle_;              // send, receive
-  CollectiveRequest request_;            // collective
-  std::vector<std::size_t> counts_;      // what request_.counts refers to
+  Endpoint::Handle handle_;          // send, receive
+  CollectiveRequest request_;        // collective
+  std::vector<std::size_t> counts_;  // what request_.counts refers to
   std::string algorithm_;
-  std::atomic<double> hurry_at_s_;       // a deadline set by wait(), earlier than the one of the request
+  std::atomic<double> hurry_at_s_;  // a deadline set by wait(), earlier than the one of the request
 };
 
-/// What Works kept alive and no longer need; the bindings call it with the GIL held and let the result go.
+/// What Works kept alive and no longer need; the bindings call it with the GIL held and let the
+/// result go.
 std::vector<std::shared_ptr<void>> take_released_owners();
 
 }  // namespace hpcomm

@@ -1,5 +1,6 @@
-// What algorithms and point-to-point calls hold: one communicator's view of all its peers. Picks the transport per
-// peer, waits with a deadline, counts messages and bytes. Not thread-safe: runtime/communicator.hpp serialises calls.
+// What algorithms and point-to-point calls hold: one communicator's view of all its peers. Picks
+// the transport per peer, waits with a deadline, counts messages and bytes. Not thread-safe:
+// runtime/communicator.hpp serialises calls.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ struct Counters {
 
 class Endpoint {
  public:
-  /// `transports` in order of preference; each peer gets the first that reaches it. `shared` may be null.
+  /// `transports` in order of preference; each peer gets the first that reaches it. `shared` may be
+  /// null.
   Endpoint(int rank, int size, std::string name, std::vector<std::unique_ptr<Transport>> transports,
            std::shared_ptr<SharedGroup> shared, Surroundings& surroundings);
 
@@ -52,28 +54,32 @@ class Endpoint {
   void cancel(Handle& handle) noexcept;
   void progress();
 
-  /// Waits until `ready()`; between polls it relaxes, makes progress, and in the slow path checks Ctrl-C, the deadline and
-  /// that `peers` live. All waits of the library go through here. On timeout the message names the missing ranks:
-  /// those of `peers` for which `answered(peer)` is false.
+  /// Waits until `ready()`; between polls it relaxes, makes progress, and in the slow path checks
+  /// Ctrl-C, the deadline and that `peers` live. All waits of the library go through here. On
+  /// timeout the message names the missing ranks: those of `peers` for which `answered(peer)` is
+  /// false.
   template <class Ready, class Answered>
-  void wait_until(Ready&& ready, std::span<const int> peers, Answered&& answered, const Deadline& deadline,
-                  std::string_view what);
+  void wait_until(Ready&& ready, std::span<const int> peers, Answered&& answered,
+                  const Deadline& deadline, std::string_view what);
 
   /// Null where the communicator spans nodes (or shared memory could not be mapped).
   SharedGroup* shared() noexcept { return shared_.get(); }
-  /// Number of this communicator's collectives so far; equal on all ranks. Shared-memory algorithms advance it per phase.
+  /// Number of this communicator's collectives so far; equal on all ranks. Shared-memory algorithms
+  /// advance it per phase.
   std::uint64_t& sequence() noexcept { return sequence_; }
   const Counters& counters() const noexcept { return counters_; }
   std::span<const std::unique_ptr<Transport>> transports() const noexcept { return transports_; }
   Transport& transport_to(int peer);
   std::optional<std::size_t> iprobe(int peer, Tag tag);
   void announce_failure(const Failure& failure) noexcept;
-  /// Slow path of a wait for `peers`: throws if the user wants to stop, one of `peers` is gone, or any peer failed.
+  /// Slow path of a wait for `peers`: throws if the user wants to stop, one of `peers` is gone, or
+  /// any peer failed.
   void check_slow(std::span<const int> peers);
   void close() noexcept;
 
  private:
-  [[noreturn]] void throw_timeout(std::span<const int> missing, const Deadline& deadline, std::string_view what);
+  [[noreturn]] void throw_timeout(std::span<const int> missing, const Deadline& deadline,
+                                  std::string_view what);
 
   int rank_;
   int size_;
@@ -87,8 +93,8 @@ class Endpoint {
 };
 
 template <class Ready, class Answered>
-void Endpoint::wait_until(Ready&& ready, std::span<const int> peers, Answered&& answered, const Deadline& deadline,
-                          std::string_view what) {
+void Endpoint::wait_until(Ready&& ready, std::span<const int> peers, Answered&& answered,
+                          const Deadline& deadline, std::string_view what) {
   constexpr double kCheckEvery_s = 0.005;
   Backoff backoff;
   double next_check_s = 0;
