@@ -1,7 +1,7 @@
 """The communicator: a group of ranks and all that they can do together.
 
-The public calls stand one per file under `hpcomm.collectives`, in `hpcomm.point_to_point` and in `hpcomm.objects`; here
-they become methods, and here groups come and go.
+The public calls stand one per file under `hpcomm.collectives`, in `hpcomm.point_to_point` and in
+`hpcomm.objects`; here they become methods, and here groups come and go.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from hpcomm import _core
     from hpcomm.bootstrap.mpi import MpiGroup
+
+    from hpcomm import _core
 
 __all__ = ["Communicator"]
 
@@ -34,9 +35,10 @@ _live: weakref.WeakSet[Communicator] = weakref.WeakSet()
 class Communicator:
     """A group of ranks with its own order of operations and its own failures.
 
-    Users get the first one from `hpcomm.init` and others from `split`, `dup` and `grid`. All methods may be called from
-    any thread; collectives must be called by all ranks in the same order. A communicator is a context manager: leaving
-    the block closes it, and leaving it by an exception tells the other ranks first.
+    Users get the first one from `hpcomm.init` and others from `split`, `dup` and `grid`. All
+    methods may be called from any thread; collectives must be called by all ranks in the same
+    order. A communicator is a context manager: leaving the block closes it, and leaving it by an
+    exception tells the other ranks first.
 
     Attributes:
         rank: number of this process in the group, 0 … size-1.
@@ -137,7 +139,9 @@ class Communicator:
         """Messages and bytes that this rank sent and received through this communicator."""
         return self._core.counters
 
-    def split(self, color: int | None, key: int = 0, name: str | None = None) -> Communicator | None:
+    def split(
+        self, color: int | None, key: int = 0, name: str | None = None
+    ) -> Communicator | None:
         """Divide the group: ranks with equal ``color`` form a new communicator.
 
         Collective over this communicator.
@@ -170,8 +174,10 @@ class Communicator:
         Returns:
             The new communicator.
         """
-        copy = self.split(0, self.rank, name if name is not None else f"{self.name}.dup{self._children + 1}")
-        assert copy is not None  # noqa: S101  (color 0 always joins)
+        copy = self.split(
+            0, self.rank, name if name is not None else f"{self.name}.dup{self._children + 1}"
+        )
+        assert copy is not None
         return copy
 
     def grid(self, *, replicas: int, partitions: int) -> Grid:
@@ -192,9 +198,10 @@ class Communicator:
         return Grid.create(self, replicas=replicas, partitions=partitions)
 
     def abort(self, message: str) -> None:
-        """Tell all other ranks that this one failed; their waits raise `PeerAbortedError` with ``message``.
+        """Tell all other ranks that this one failed.
 
-        Local and without a reply. This communicator is broken afterwards.
+        Their waits raise `PeerAbortedError` with ``message``. Local and without a reply. This
+        communicator is broken afterwards.
 
         Args:
             message: what happened, one line.
@@ -202,9 +209,10 @@ class Communicator:
         self._core.abort(message)
 
     def close(self) -> None:
-        """Release everything. Operations that are still pending end with an error; a second call does nothing.
+        """Release everything; a second call does nothing.
 
-        All ranks should close, but none waits for the others.
+        All ranks should close, but none waits for the others: operations that are still pending
+        after a second end with an error.
         """
         if self._core.close() and self._mpi is not None:
             self._mpi.free()
@@ -233,7 +241,9 @@ class Communicator:
 
     def __reduce__(self) -> Any:
         """Refuse to be pickled: a communicator belongs to one process."""
-        raise TypeError("a Communicator belongs to its process and cannot be pickled; call hpcomm.init() there")
+        raise TypeError(
+            "a Communicator belongs to its process and cannot be pickled; call hpcomm.init() there"
+        )
 
 
 def _is_clean_exit(error: BaseException | None) -> bool:

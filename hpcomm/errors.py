@@ -1,16 +1,18 @@
 """The exception tree. Every failure of the compiled core arrives as one of these classes.
 
-Two families matter to a caller. After an `InvalidArgumentError` (with `MismatchError` and `ModelError`) or an
-`UnsupportedError` the communicator is as usable as before. After a `CommTimeoutError` or a `TransportError` (with
-`PeerDiedError` and `PeerAbortedError`) it is broken, and every later call raises `CommunicatorBrokenError`, which quotes
-the first failure.
+Two families matter to a caller. After an `InvalidArgumentError` (with `MismatchError` and
+`ModelError`) or an `UnsupportedError` the communicator is as usable as before. After a
+`CommTimeoutError` or a `TransportError` (with `PeerDiedError` and `PeerAbortedError`) it is broken,
+and every later call raises `CommunicatorBrokenError`, which quotes the first failure.
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "CallbackError",
     "CommTimeoutError",
     "CommunicatorBrokenError",
+    "DataError",
     "HpcommError",
     "InternalError",
     "InvalidArgumentError",
@@ -49,7 +51,7 @@ class InvalidArgumentError(HpcommError, ValueError):
 
 
 class MismatchError(InvalidArgumentError):
-    """The ranks did not pass arguments that fit together; raised on every rank, buffers untouched."""
+    """The ranks passed arguments that do not fit together; on every rank, nothing was written."""
 
 
 class ModelError(InvalidArgumentError):
@@ -82,6 +84,14 @@ class CommunicatorBrokenError(HpcommError):
 
 class LaunchError(HpcommError):
     """Ranks could not be started, or do not see each other as they should."""
+
+
+class CallbackError(HpcommError):
+    """A user's callback failed on rank 0; raised with the same text on every rank."""
+
+
+class DataError(HpcommError):
+    """A user's source of data failed on rank 0; raised with the same text on every rank."""
 
 
 class NonFiniteLossError(HpcommError, ArithmeticError):

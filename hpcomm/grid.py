@@ -20,7 +20,8 @@ class Grid:
     """Where a rank stands among R replicas of a model in P partitions, and whom it talks to there.
 
     Attributes:
-        world: the communicator that was arranged; its rank is ``replica * num_partitions + partition``.
+        world: the communicator that was arranged; its rank is ``replica * num_partitions +
+            partition``.
         pipeline: the partitions of this rank's replica; rank there == ``partition``.
         replicas: the replicas of this rank's partition; rank there == ``replica``.
         replica: which copy of the model this rank works for, 0 … R-1.
@@ -58,16 +59,21 @@ class Grid:
         for label, value in (("replicas", replicas), ("partitions", partitions)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InvalidArgumentError(
-                    f"grid: {label} must be a whole number >= 1, got {value!r} on rank {world.rank}", rank=world.rank
+                    f"grid: {label} must be a whole number >= 1, got {value!r}; rank {world.rank}",
+                    rank=world.rank,
                 )
         if replicas * partitions != world.size:
             raise InvalidArgumentError(
-                f"grid: {replicas} replicas x {partitions} partitions need {replicas * partitions} ranks, but "
-                f"{world.name!r} has {world.size}; start that many ranks or change the grid",
+                f"grid: {replicas} replicas x {partitions} partitions need "
+                f"{replicas * partitions} ranks, but {world.name!r} has {world.size}; "
+                "start that many ranks or change the grid",
                 rank=world.rank,
             )
         replica, partition = divmod(world.rank, partitions)
         pipeline = world.split(replica, partition, f"{world.name}.pipeline{replica}")
         group = world.split(partition, replica, f"{world.name}.replicas{partition}")
-        assert pipeline is not None and group is not None  # noqa: S101  (every rank has a color)
-        return cls(world=world, pipeline=pipeline, replicas=group, replica=replica, partition=partition)
+        assert pipeline is not None
+        assert group is not None
+        return cls(
+            world=world, pipeline=pipeline, replicas=group, replica=replica, partition=partition
+        )

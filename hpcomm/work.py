@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hpcomm import checks
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -15,15 +17,19 @@ __all__ = ["Work"]
 class Work:
     """One pending operation of a communicator.
 
-    The handle keeps the arrays of the operation alive until it is complete, also if the handle itself is dropped. An
-    input may not be changed, and an output may not be read, before `wait` has returned or `test` has said True.
+    The handle keeps the arrays of the operation alive until it is complete, also if the handle
+    itself is dropped. An input may not be changed, and an output may not be read, before `wait` has
+    returned or `test` has said True.
     """
 
-    __slots__ = ("_finish", "_pending", "_result")
+    __slots__ = ("_finish", "_limit_s", "_pending", "_result")
 
-    def __init__(self, pending: _core.Work, finish: Callable[[], Any] | None = None) -> None:
-        """Wrap the core's handle; ``finish`` makes the result for the user once the data are there."""
+    def __init__(
+        self, pending: _core.Work, limit_s: float, finish: Callable[[], Any] | None = None
+    ) -> None:
+        """Wrap the core's handle; ``finish`` makes the user's result once the data are there."""
         self._pending = pending
+        self._limit_s = limit_s
         self._finish = finish
         self._result: Any = None
 
@@ -31,19 +37,19 @@ class Work:
         """Block until the operation is complete.
 
         Args:
-            timeout_s: seconds to wait; None waits as long as the deadline of the operation itself allows.
+            timeout_s: seconds to wait from now; None takes the time limit of the operation.
 
         Returns:
-            What the blocking form returns: an array of the same kind as the input, or None for sends and barriers.
-            Later calls return the same object.
+            What the blocking form returns: an array of the same kind as the input, or None for
+            sends and barriers. Later calls return the same object.
 
         Raises:
-            CommTimeoutError: not complete in time. If only this ``timeout_s`` ran out, the operation stays pending and
-                may be waited for again.
+            CommTimeoutError: not complete in time; the operation is given up, and the communicator
+                is broken.
             TransportError: a peer died, aborted or cannot be reached.
             MismatchError: the ranks passed arguments that do not fit together.
         """
-        self._pending.wait(timeout_s)
+        self._pending.wait(checks.timeout_s(timeout_s, "wait: timeout_s", self._limit_s))
         return self._deliver()
 
     def test(self) -> bool:
@@ -55,7 +61,7 @@ class Work:
         return self._pending.test()
 
     def exception(self) -> BaseException | None:
-        """Return the error the operation ended with; None while it is pending and where it succeeded."""
+        """Return the error the operation ended with; None while pending and after success."""
         return self._pending.exception()
 
     @property

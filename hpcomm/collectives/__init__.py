@@ -1,0 +1,3 @@
+"""Calls that all ranks of a communicator make together, one per file."""
+
+from __future__ import annotations
