@@ -21,6 +21,7 @@ struct Counters {
   std::uint64_t bytes_sent = 0;
   std::uint64_t messages_received = 0;
   std::uint64_t bytes_received = 0;
+  std::uint64_t bytes_read_shared = 0;  // by shared-memory algorithms, out of other ranks' memory
 };
 
 class Endpoint {
@@ -68,6 +69,7 @@ class Endpoint {
   /// advance it per phase.
   std::uint64_t& sequence() noexcept { return sequence_; }
   const Counters& counters() const noexcept { return counters_; }
+  void count_shared_read(std::size_t nbytes) noexcept { counters_.bytes_read_shared += nbytes; }
   std::span<const std::unique_ptr<Transport>> transports() const noexcept { return transports_; }
   Transport& transport_to(int peer);
   std::optional<std::size_t> iprobe(int peer, Tag tag);
