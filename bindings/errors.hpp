@@ -1,0 +1,17 @@
+// Errors of the core as Python objects.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include "core/error.hpp"
+
+namespace hpcomm::python {
+
+/// The exception object of hpcomm/errors.py; with the GIL held.
+pybind11::object to_python(const Error& error);
+
+/// Raises what a signal handler raised while the core waited (KeyboardInterrupt for Ctrl-C); with
+/// the GIL held.
+void restore_interrupt();
+
+}  // namespace hpcomm::python
