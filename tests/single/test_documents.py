@@ -19,7 +19,9 @@ def table_rows(page: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("variable", VARIABLES, ids=lambda variable: variable.name)
 def test_every_variable_is_documented_as_it_is(variable: Variable) -> None:
-    rows = [row for row in table_rows("docs/environment-variables.md") if variable.name in row[0]]
+    rows = [
+        row for row in table_rows("docs/environment-variables.md") if row[0] == f"`{variable.name}`"
+    ]
     default = f"`{variable.default}`" if variable.default else "empty"
     middle = [] if variable.internal else [default]
     assert rows == [[f"`{variable.name}`", *middle, variable.summary]]
