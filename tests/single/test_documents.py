@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+
 import pytest
-from support.repository import ROOT
+from support.repository import DOCUMENTS, ROOT, script
 
 from hpcomm import errors
 from hpcomm.config import VARIABLES, Variable
@@ -40,3 +43,23 @@ def test_every_error_class_of_the_layer_is_documented() -> None:
     )
     missing = [name for name in errors.__all__ if f"`{name}`" not in text and name != "HpcommError"]
     assert not missing
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    for document in DOCUMENTS:
+        commands = re.findall(
+            r"(?:`|^)make ((?:[a-z-]+ ?)+)(?:`|$)", document.read_text(), re.MULTILINE
+        )
+        named = {target for command in commands for target in command.split()}
+        assert named <= targets, f"{document.name}: {sorted(named - targets)}"
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    named = set(re.findall(r"`hpcomm ([a-z]+)", (ROOT / "README.md").read_text()))
+    assert {"run", "train", "verify", "info"} <= named
+    for command in sorted(named):
+        ask = [script("hpcomm"), command, "--help"]
+        result = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=60)
+        assert result.returncode == 0, result.stderr
