@@ -107,7 +107,8 @@ def digits(task: Task, *, seed: int = 0) -> Dataset:
     _require(
         fits and task.outputs[0].kind == "classes" and task.outputs[0].size >= 10,
         f"--dataset digits: needs a model with one image input and one output of 10 "
-        f"classes; this model takes {_describe_inputs(task)} and makes {_describe_outputs(task)}; use --dataset synthetic",
+        f"classes; this model takes {_describe_inputs(task)} "
+        f"and makes {_describe_outputs(task)}; use --dataset synthetic",
     )
     try:
         from sklearn.datasets import load_digits

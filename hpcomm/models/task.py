@@ -52,7 +52,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a model is trained unless the user says otherwise, in words that every framework can read.
+    """How a model is trained unless the user says otherwise, in words for every framework.
 
     Attributes:
         optimizer: "sgd", "adam", "adamw" or "rmsprop".
