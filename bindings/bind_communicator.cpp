@@ -11,6 +11,7 @@
 
 #include "arrays.hpp"
 #include "communicator_class.hpp"
+#include "errors.hpp"
 #include "transport/tag.hpp"
 
 namespace py = pybind11;
@@ -93,6 +94,7 @@ void bind_communicator(py::module_& module) {
   type.def(
       "abort",
       [](Communicator& self, const std::string& message) {
+        mark_failed(Failed::perhaps);
         const py::gil_scoped_release nogil;
         self.abort(message);
       },
@@ -114,6 +116,7 @@ void bind_communicator(py::module_& module) {
   module.def(
       "abort_all",
       [](const std::string& message) {
+        mark_failed(Failed::perhaps);
         const py::gil_scoped_release nogil;
         Communicator::abort_all(message);
       },

@@ -50,6 +50,8 @@ void bind_errors(py::module_& /*module*/) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const Error& error) {
+      if (error.code() == Errc::peer_dead) mark_failed(Failed::lost_rank);
+      if (error.breaks_communicator()) mark_failed(Failed::perhaps);
       if (error.code() == Errc::interrupted) {
         restore_interrupt();
         return;

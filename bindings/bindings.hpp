@@ -7,6 +7,7 @@ namespace hpcomm::python {
 
 void bind_errors(pybind11::module_& module);
 void bind_interrupt(pybind11::module_& module);
+void bind_exit(pybind11::module_& module);
 void bind_work(pybind11::module_& module);
 void bind_mpi(pybind11::module_& module);
 void bind_communicator(pybind11::module_& module);
