@@ -22,6 +22,8 @@ _HINTS = {
 
 
 def _how(failure: Failure) -> str:
+    if failure.told and not failure.traceback:
+        return "had to be ended"
     if failure.signal:
         try:
             name = signal.Signals(failure.signal).name

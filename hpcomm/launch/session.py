@@ -34,6 +34,7 @@ class Failure:
         error: class and message of the Python exception; empty if none is known.
         traceback: of that exception, as Python prints it.
         secondary: the exception only says that another rank failed.
+        told: the rank ended because its supervisor told it to.
         at_s: seconds since the epoch.
     """
 
@@ -45,6 +46,7 @@ class Failure:
     error: str = ""
     traceback: str = ""
     secondary: bool = False
+    told: bool = False
     at_s: float = 0.0
 
 

@@ -162,14 +162,15 @@ class Supervisor:
                 error=known.error if known else "",
                 traceback=known.traceback if known else "",
                 secondary=known.secondary if known else False,
+                told=self.ending is not None,
                 at_s=time.time(),
             )
         )
 
     def _note(self, failure: Failure) -> None:
         self.session.note_end(failure)
-        if self.ending is not None:
-            return  # it ended because it was told to
+        if failure.told:
+            return
         if failure.secondary:
             end_s = time.monotonic() + SECONDARY_WAIT_S
             while not self.session.is_there("failure") and time.monotonic() < end_s:
