@@ -123,7 +123,8 @@ def _draw_lanes(
     if summary is not None:
         axes.set_title(
             f"bubble measured {summary.bubble_fraction:.3f}, "
-            f"expected {summary.expected_bubble:.3f} (ideal {summary.ideal_bubble:.3f} and stage imbalance)",
+            f"expected {summary.expected_bubble:.3f} "
+            f"(ideal {summary.ideal_bubble:.3f} and stage imbalance)",
             fontsize=10,
         )
     handles = [Patch(color=_COLOURS[kind], label=kind) for kind in _COLOURS if kind in used]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keras import Model, layers, regularizers
+from keras import Model, initializers, layers, regularizers
 
 from hpcomm.models.keras.common import logits_dtype
 
@@ -38,13 +38,14 @@ def build(options: BuildOptions) -> Model:
             filters,
             3,
             padding="same",
+            activation="relu",
+            bias_initializer=initializers.Constant(0.1),
             kernel_regularizer=regularizers.L1L2(l1=1e-4, l2=1e-3),
             bias_regularizer=regularizers.L2(1e-2),
             dtype=dtype,
             name=f"conv{index}",
         )(x)
         x = layers.BatchNormalization(dtype=dtype, name=f"norm{index}")(x)
-        x = layers.ReLU(dtype=dtype, name=f"relu{index}")(x)
         if index % 2:
             x = layers.MaxPooling2D(2, padding="same", dtype=dtype, name=f"pool{index}")(x)
     x = layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)

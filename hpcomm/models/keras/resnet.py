@@ -79,11 +79,13 @@ class _Layers:
         self._dtype = dtype
 
     def convolution(self, name: str, filters: int, kernel: int, stride: int = 1) -> Any:
+        # Batch norm takes a constant away again, so a bias would have no effect.
         return layers.Conv2D(
             filters,
             kernel,
             strides=stride,
             padding="same",
+            use_bias=False,
             kernel_initializer="he_normal",
             kernel_regularizer=regularizers.L2(WEIGHT_DECAY),
             dtype=self._dtype,

@@ -83,7 +83,9 @@ def _image_tower(image: Any, dtype: str | None) -> tuple[Any, Any]:
         _CODES, 3, padding="same", activation="relu", dtype=dtype, name="image_conv0"
     )(image)
     early = layers.GlobalAveragePooling2D(dtype=dtype, name="image_early")(x)
-    x = layers.Conv2D(_WIDTH, 3, strides=2, padding="same", dtype=dtype, name="image_conv1")(x)
+    x = layers.Conv2D(
+        _WIDTH, 3, strides=2, padding="same", use_bias=False, dtype=dtype, name="image_conv1"
+    )(x)
     x = layers.BatchNormalization(dtype=dtype, name="image_norm")(x)
     x = layers.ReLU(dtype=dtype, name="image_relu")(x)
     return early, layers.GlobalAveragePooling2D(dtype=dtype, name="image_pool")(x)

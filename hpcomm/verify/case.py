@@ -1,0 +1,220 @@
+"""What one verification compares, and which comparisons the flags of ``hpcomm verify`` ask for."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from hpcomm.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MODELS = ("resnet20-v1", "resnet29-v2", "vgg16", "two-towers", "tied", "regularized")
+"""Models that are verified unless the user names others."""
+
+GRIDS = ((2, 1), (3, 1), (4, 1), (1, 2), (2, 2))
+"""(partitions, replicas) that are verified unless the user asks for others."""
+
+MICRO_BATCHES = (1, 3, 4)
+STRATEGIES = ("model", "data", "hybrid")
+TOLERANCES = {"float64": 1e-9, "float32": 1e-3}
+"""Largest relative difference that passes, by dtype; rounding alone stays far below."""
+
+QUANTITIES = ("loss", "outputs", "gradients", "weights_after_steps")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One comparison of a split training with the same training in one process.
+
+    Attributes:
+        model: name in the registry.
+        framework: "keras".
+        partitions: stages.
+        replicas: copies of the model.
+        micro_batches: pieces of a replica's share of a batch.
+        schedule: order of forward and backward passes.
+        dtype: of weights and arithmetic.
+        batch_size: samples of a global batch.
+        steps: training steps.
+        image_size: height and width of images, None for the model's own.
+        seed: of weights and data.
+    """
+
+    model: str
+    partitions: int
+    replicas: int
+    micro_batches: int
+    framework: str = "keras"
+    schedule: str = "gpipe"
+    dtype: str = "float64"
+    batch_size: int = 10
+    steps: int = 2
+    image_size: int | None = 8
+    seed: int = 0
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that the case needs."""
+        return self.partitions * self.replicas
+
+    @property
+    def strategy(self) -> str:
+        """Return "model", "data" or "hybrid"."""
+        if self.replicas == 1:
+            return "model"
+        return "data" if self.partitions == 1 else "hybrid"
+
+    @property
+    def key(self) -> str:
+        """Name of the case in a state file; equal for equal cases only."""
+        return "/".join(f"{name}={value}" for name, value in asdict(self).items())
+
+    @property
+    def reference_key(self) -> str:
+        """Name of the reference; cases that differ in the split only share one."""
+        values = asdict(self)
+        for name in ("partitions", "schedule"):
+            del values[name]
+        return "/".join(f"{name}={value}" for name, value in values.items())
+
+    @property
+    def title(self) -> str:
+        """One line for a reader."""
+        return (
+            f"{self.model}, {self.strategy}, {self.partitions} partitions × {self.replicas} "
+            f"replicas, {self.micro_batches} micro-batches, {self.schedule}"
+        )
+
+
+def make_grids(
+    strategies: Sequence[str], partitions: Sequence[int], replicas: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return the (partitions, replicas) that three lists of flags ask for.
+
+    A strategy takes from the lists what it knows: "model" has one replica, "data" one partition,
+    "hybrid" every combination with more than one of both.
+
+    Args:
+        strategies: none, or some of ``STRATEGIES``; none means all.
+        partitions: numbers of partitions; none means 2, 3, 4 for "model" and 2 for "hybrid".
+        replicas: numbers of replicas; none means 2.
+
+    Raises:
+        InvalidArgumentError: an unknown strategy, a number below 1, or lists of which nothing is
+            left.
+    """
+    for strategy in strategies:
+        if strategy not in STRATEGIES:
+            raise InvalidArgumentError(
+                f"--strategy {strategy}: not known; known are {', '.join(STRATEGIES)}"
+            )
+    for name, numbers in (("partitions", partitions), ("replicas", replicas)):
+        if any(number < 1 for number in numbers):
+            raise InvalidArgumentError(f"--{name} {list(numbers)}: must be at least 1")
+    if not partitions and not replicas:
+        chosen = [grid for grid in GRIDS if not strategies or _strategy(grid) in strategies]
+    else:
+        wanted = itertools.product(partitions or (1, 2), replicas or (1, 2))
+        known = set(strategies) or set(STRATEGIES)
+        chosen = []
+        for number, copies in wanted:
+            for strategy, grid in (
+                ("model", (number, 1)),
+                ("data", (1, copies)),
+                ("hybrid", (number, copies)),
+            ):
+                named = strategy in strategies
+                fits = _strategy(grid) == strategy and (named or grid == (number, copies))
+                if strategy in known and fits and grid not in chosen:
+                    chosen.append(grid)
+    if not chosen:
+        raise InvalidArgumentError(
+            f"--strategy {list(strategies)} --partitions {list(partitions)} --replicas "
+            f"{list(replicas)}: nothing to verify; model needs more than one partition, data more "
+            "than one replica, hybrid both"
+        )
+    return chosen
+
+
+def make_cases(
+    models: Sequence[str],
+    grids: Sequence[tuple[int, int]],
+    micro_batches: Sequence[int],
+    schedules: Sequence[str],
+    **common: Any,
+) -> list[Case]:
+    """Return all combinations, ordered so that neighbours share a compiled split.
+
+    Args:
+        models: names.
+        grids: (partitions, replicas).
+        micro_batches: numbers.
+        schedules: names.
+        common: further fields of ``Case``, the same in all.
+
+    Raises:
+        InvalidArgumentError: a batch has fewer samples than a case has micro-batches.
+    """
+    cases = [
+        Case(model, partitions, replicas, pieces, schedule=schedule, **common)
+        for model, (partitions, replicas), schedule, pieces in itertools.product(
+            models, grids, schedules, micro_batches
+        )
+    ]
+    for case in cases:
+        share = case.batch_size // case.replicas
+        if not 1 <= case.micro_batches <= share:
+            raise InvalidArgumentError(
+                f"verify: {case.title}: a replica's share of the batch has {share} samples, which "
+                f"cannot be cut into {case.micro_batches} micro-batches; give a larger --batch-size"
+            )
+    return cases
+
+
+def pairwise(cases: Sequence[Case]) -> list[Case]:
+    """Choose cases so that every pair of settings of two different flags occurs in at least one.
+
+    Settings are model, (partitions, replicas), micro-batches and schedule. Greedy: the case with
+    the most pairs that are not covered yet is taken next; the first of equals.
+
+    Args:
+        cases: to choose from, usually all combinations.
+
+    Returns:
+        The chosen ones in their old order.
+    """
+
+    def pairs(case: Case) -> set[tuple[tuple[int, Any], tuple[int, Any]]]:
+        grid = (case.partitions, case.replicas)
+        settings = enumerate((case.model, grid, case.micro_batches, case.schedule))
+        return set(itertools.combinations(settings, 2))
+
+    missing = set(itertools.chain.from_iterable(pairs(case) for case in cases))
+    chosen: set[int] = set()
+    while missing:
+        best = max(
+            range(len(cases)), key=lambda index: (len(pairs(cases[index]) & missing), -index)
+        )
+        chosen.add(best)
+        missing -= pairs(cases[best])
+    return [case for index, case in enumerate(cases) if index in chosen]
+
+
+def by_split(cases: Iterable[Case]) -> list[list[Case]]:
+    """Group cases that differ in their number of micro-batches only: they share compiled stages."""
+    groups: dict[tuple[Any, ...], list[Case]] = {}
+    for case in cases:
+        values = asdict(case)
+        del values["micro_batches"]
+        groups.setdefault(tuple(values.values()), []).append(case)
+    return list(groups.values())
+
+
+def _strategy(grid: tuple[int, int]) -> str:
+    partitions, replicas = grid
+    if partitions > 1 and replicas > 1:
+        return "hybrid"
+    return "model" if replicas == 1 and partitions > 1 else "data" if replicas > 1 else "single"

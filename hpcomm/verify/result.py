@@ -1,0 +1,92 @@
+"""The result of a case, and of many, as they are written and shown."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from hpcomm.verify.case import QUANTITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from hpcomm.verify.case import Case
+
+
+def make_result(
+    case: Case,
+    tolerance: float,
+    seconds: float,
+    *,
+    distances: dict[str, float] | None = None,
+    where: dict[str, str] | None = None,
+    error: str | None = None,
+) -> dict[str, Any]:
+    """Return the record of a case.
+
+    Args:
+        case: what was compared.
+        tolerance: largest relative difference that passes.
+        seconds: how long it took.
+        distances: largest relative difference by quantity; None where there was an error.
+        where: tensor with that difference by quantity.
+        error: why nothing could be compared.
+
+    Returns:
+        A dictionary for JSON; a difference that is infinite appears as the largest finite number.
+    """
+    record: dict[str, Any] = {
+        "model": case.model,
+        "framework": case.framework,
+        "strategy": case.strategy,
+        "partitions": case.partitions,
+        "replicas": case.replicas,
+        "micro_batches": case.micro_batches,
+        "spatial": None,
+        "schedule": case.schedule,
+        "dtype": case.dtype,
+        "batch_size": case.batch_size,
+        "steps": case.steps,
+        "tolerance": tolerance,
+        "seconds": round(seconds, 2),
+    }
+    if error is not None or distances is None:
+        return record | {"max_rel_error": None, "error": error, "passed": False}
+    finite = {name: min(distances[name], sys.float_info.max) for name in QUANTITIES}
+    passed = all(value <= tolerance for value in finite.values())
+    return record | {"max_rel_error": finite, "worst_tensor": where, "passed": passed}
+
+
+def make_report(results: Sequence[dict[str, Any]], environment: dict[str, Any]) -> dict[str, Any]:
+    """Return the document of a run: one record, or all with a verdict over all."""
+    if len(results) == 1:
+        return {**results[0], "environment": environment}
+    passed = bool(results) and all(result["passed"] for result in results)
+    return {"cases": list(results), "passed": passed, "environment": environment}
+
+
+def make_table(results: Sequence[dict[str, Any]]) -> Table:
+    """Return the results as a table for the terminal."""
+    from rich.table import Table
+
+    table = Table(title="largest relative difference to one process")
+    for column in ("model", "strategy", "P×R", "micro-batches", "schedule"):
+        table.add_column(column)
+    for quantity in QUANTITIES:
+        table.add_column(quantity.replace("_", " "), justify="right")
+    table.add_column("verdict")
+    for result in results:
+        distances = result["max_rel_error"]
+        shown = [f"{distances[name]:.1e}" if distances else "–" for name in QUANTITIES]
+        table.add_row(
+            result["model"],
+            result["strategy"],
+            f"{result['partitions']}×{result['replicas']}",
+            str(result["micro_batches"]),
+            result["schedule"],
+            *shown,
+            "passed" if result["passed"] else "[red]FAILED[/red]",
+        )
+    return table

@@ -1,0 +1,92 @@
+"""The file that makes a long verification resumable: one line per finished case.
+
+The first line names the environment; results of another one are not mixed in. A line that a killed
+run left unfinished is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from hpcomm.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class StateFile:
+    """Finished cases by key, kept in a file of JSON lines.
+
+    Args:
+        path: file; made with the first result.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """Return what has been finished, by key."""
+        return {line["key"]: line["result"] for line in self._lines() if "result" in line}
+
+    def unfinished(self) -> str | None:
+        """Return the key of the case that was begun last and not finished, or None."""
+        begun = None
+        for line in self._lines():
+            if "begun" in line:
+                begun = line["begun"]
+            elif "result" in line:
+                begun = None
+        return begun
+
+    def environment(self) -> dict[str, Any] | None:
+        """Return the environment of the results, None where there are none yet."""
+        return next((line["environment"] for line in self._lines() if "environment" in line), None)
+
+    def open(self, environment: dict[str, Any]) -> None:
+        """Name the environment of the results to come.
+
+        Raises:
+            InvalidArgumentError: the file has results of another environment.
+        """
+        known = self.environment()
+        if known is None:
+            self._append({"environment": environment})
+        elif known != environment:
+            raise InvalidArgumentError(
+                f"--state {self.path}: its results come from another environment ({known}), this "
+                f"one is {environment}; name another file"
+            )
+
+    def begin(self, key: str) -> None:
+        """Note that a case is being worked on."""
+        self._append({"begun": key})
+
+    def finish(self, key: str, result: dict[str, Any]) -> None:
+        """Keep the result of a case."""
+        self._append({"key": key, "result": result})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            if file.tell() and not self._ends_with_newline():
+                file.write("\n")
+            file.write(json.dumps(line) + "\n")
+
+    def _ends_with_newline(self) -> bool:
+        with self.path.open("rb") as file:
+            file.seek(-1, 2)
+            return file.read() == b"\n"
+
+    def _lines(self) -> list[dict[str, Any]]:
+        if not self.path.exists():
+            return []
+        lines = []
+        for text in self.path.read_text(encoding="utf-8").splitlines():
+            try:
+                line = json.loads(text)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(line, dict):
+                lines.append(line)
+        return lines
