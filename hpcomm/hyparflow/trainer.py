@@ -22,25 +22,30 @@ __all__ = ["HybridTrainer", "StepBatch", "StepResult"]
 class HybridTrainer:
     """One rank of a hybrid-parallel training job.
 
-    All ranks of ``comm`` construct it with the same model and arguments, and call the same methods in the same order.
+    All ranks of ``comm`` construct it with the same model and arguments, and call the same methods
+    in the same order.
 
     Args:
-        model_or_function: a compiled model, or a function without arguments that returns one; with a function no rank
-            ever holds the weights of other stages.
+        model_or_function: a compiled model, or a function without arguments that returns one; with
+            a function no rank ever holds the weights of other stages.
         comm: all ranks; its size must be ``num_partitions * num_replicas``.
         strategy: "data" (one partition), "model" (one replica) or "hybrid".
-        num_partitions: stages of the pipeline; None takes what the strategy and the size of ``comm`` imply.
+        num_partitions: stages of the pipeline; None takes what the strategy and the size of
+            ``comm`` imply.
         num_replicas: copies of the model; None likewise.
         micro_batches: pieces that a replica's share of a batch is cut into.
         lpp: layers per partition, counted without input layers; None balances.
         schedule: "gpipe" or "1f1b".
-        balance: cost per layer, "measured" (one timed forward and backward of every layer on rank 0) or "estimated".
+        balance: cost per layer, "measured" (one timed forward and backward of every layer on rank
+            0) or "estimated".
         micro_batch_size: samples that costs are measured for.
-        memory_limit_bytes: what a stage may need at most (weights, optimizer slots, activations); None sets no limit.
+        memory_limit_bytes: what a stage may need at most (weights, optimizer slots, activations);
+            None sets no limit.
         seed: of dropout and other randomness; None takes rank 0's.
         keep_gradients: keep every step's gradients for ``gather_gradients``.
         trace: where to record what is done when.
-        on_table: called on rank 0 with the table of stages (text); None prints it; False keeps it quiet.
+        on_table: called on rank 0 with the table of stages (text); None prints it; False keeps it
+            quiet.
     """
 
     def __init__(
@@ -85,7 +90,9 @@ class HybridTrainer:
     def predict_step(self, batch: StepBatch) -> StepResult:
         """Compute the outputs in inference mode (loss is NaN); collective over all ranks."""
 
-    def gather_weights(self, to: Literal["root", "all"] = "root", *, optimizer: bool = False) -> None:
+    def gather_weights(
+        self, to: Literal["root", "all"] = "root", *, optimizer: bool = False
+    ) -> None:
         """Fill the user's model (and optimizer) with the whole model's weights; collective over all ranks."""
 
     def scatter_weights(self, *, optimizer: bool = False) -> None:
