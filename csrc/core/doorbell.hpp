@@ -24,6 +24,10 @@ struct Doorbell {
     if (sleeping.load(std::memory_order_relaxed) != 0) [[unlikely]]
       wake();
   }
+  /// The same with a full fence: no wake-up is ever lost.
+  void ring_surely() noexcept {
+    if (sleeping.fetch_add(0, std::memory_order_seq_cst) != 0) wake();
+  }
   /// Returns when rung since arm(), or after `at_most_s`.
   void sleep(std::uint32_t armed_value, double at_most_s) noexcept;
 

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,20 +27,24 @@ struct CommunicatorOptions {
   std::string name = "world";
   int rank = 0;
   int size = 1;
-  double timeout_s = 300.0;  ///< deadline of every operation that names none
-  int ranks_per_node =
-      0;  ///< 0: real nodes; k: ranks [0,k), [k,2k), … pretend to be on nodes of their own
-  int fake_node =
-      -1;  ///< for children: this rank's pretended node, whatever its rank here; -1: real
-  std::size_t slot_bytes =
-      256 * 1024;  ///< of one staging slot in shared memory; a multiple of 4096
-  int slots = 4;   ///< staging slots of one rank
-  std::size_t ring_bytes = 1024 * 1024;  ///< of the ring per sending peer; a power of two
-  bool oversubscribed = false;           ///< never spin, even if the CPUs seem to suffice
-  std::string selection_override;        ///< text of HPCOMM_TUNE
-  std::string shm_routes =
-      "proc,socket,named";            ///< ways to map a peer's memory, in order of preference
-  std::shared_ptr<mpi::Binding> mpi;  ///< null: one node only
+  /// Deadline of every operation that names none.
+  double timeout_s = 300.0;
+  /// 0: real nodes; k: ranks [0,k), [k,2k), … pretend to be on nodes of their own.
+  int ranks_per_node = 0;
+  /// For children: this rank's pretended node, whatever its rank here; -1: real.
+  int fake_node = -1;
+  /// Of one staging slot in shared memory; a multiple of 4096.
+  std::size_t slot_bytes = 64 * 1024;
+  /// Of the ring per sending peer; a power of two. Its memory is used only once messages flow.
+  std::size_t ring_bytes = 1024 * 1024;
+  /// Never spin, even if the CPUs seem to suffice.
+  bool oversubscribed = false;
+  /// Text of HPCOMM_TUNE.
+  std::string selection_override;
+  /// Ways to map a peer's memory, in order of preference.
+  std::string shm_routes = "proc,socket,named";
+  /// Null: one node only.
+  std::shared_ptr<mpi::Binding> mpi;
 };
 
 struct Probe {
@@ -56,6 +58,8 @@ struct Probe {
 /// Error(broken). `timeout_s`: none means the communicator's default.
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
+  struct State;  // for csrc/runtime alone
+
   /// Collective. Maps shared memory and agrees on the nodes. Throws the same Error on every rank.
   static std::shared_ptr<Communicator> create(CommunicatorOptions options,
                                               const Exchange& exchange);
@@ -109,14 +113,23 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Whether asynchronous collectives advance on the progress thread (else only in calls of the
   /// main thread).
   bool has_background_progress() const noexcept;
-  /// One line on how many operations are pending, for debugging and tests.
+  /// How many asynchronous operations are not complete, for debugging and tests.
   std::size_t pending() const;
 
  private:
   friend class Work;
   friend class Progress;
-  struct State;
+  friend class Scheduler;
   explicit Communicator(std::unique_ptr<State> state);
+  State& enter() const;
+  // What Work stands on:
+  void advance(Work& work);
+  void wait(Work& work, std::optional<double> timeout_s);
+  void wait_message(Work& work, std::optional<double> timeout_s);
+  void wait_collective(Work& work, std::optional<double> timeout_s);
+  bool run_queued(Work& work, const Deadline& deadline);
+  std::shared_ptr<Work> post(Work::Kind kind, Buffer buffer, int peer, Tag tag);
+
   std::unique_ptr<State> state_;
 };
 

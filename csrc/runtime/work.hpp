@@ -20,11 +20,13 @@ class Communicator;
 /// Made by Communicator::isend, irecv and icollective. Thread-safe. The memory of its buffers must
 /// stay valid until done() even if the Work itself is dropped: hand whatever keeps it alive to
 /// keep().
-class Work : public std::enable_shared_from_this<Work> {
+class Work {
  public:
   enum class Kind { send, receive, collective };
 
-  Work(std::shared_ptr<Communicator> owner, Kind kind, std::string what);
+  Work(std::shared_ptr<Communicator> owner, Kind kind, int peer, Tag tag, std::size_t nbytes);
+  Work(std::shared_ptr<Communicator> owner, const CollectiveRequest& request,
+       std::string algorithm);
   ~Work();
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
@@ -41,7 +43,7 @@ class Work : public std::enable_shared_from_this<Work> {
   /// The error of a completed operation, null where it went well or is not complete.
   std::exception_ptr error() const;
   /// "allreduce of 4096 bytes", "receive of 8 bytes from rank 1 (tag 0)".
-  const std::string& what() const noexcept { return what_; }
+  std::string what() const;
   Kind kind() const noexcept { return kind_; }
   /// CLOCK_MONOTONIC when the call was made and when the operation was complete (0 while it is
   /// not).
@@ -50,19 +52,22 @@ class Work : public std::enable_shared_from_this<Work> {
     return completed_ns_.load(std::memory_order_acquire);
   }
 
-  /// Keeps `owner` (say, a Python object) alive until the operation is complete and this Work is
-  /// gone. The last reference is never dropped on a thread of the core: it is left for
-  /// take_released_owners().
+  /// Keeps `owner` (say, a Python object) alive until the operation is complete. The last reference
+  /// is never dropped on a thread of the core: it is left for take_released_owners().
   void keep(std::shared_ptr<void> owner);
 
  private:
   friend class Communicator;
   friend class Progress;
+  friend class Scheduler;
   void complete(std::exception_ptr error) noexcept;
+  void throw_error() const;
 
-  std::shared_ptr<Communicator> owner_;
+  const std::shared_ptr<Communicator> owner_;
   const Kind kind_;
-  const std::string what_;
+  const int peer_ = -1;  // send, receive
+  const Tag tag_ = 0;
+  const std::size_t nbytes_ = 0;
   const std::int64_t submitted_ns_;
   std::atomic<std::int64_t> completed_ns_{0};
   std::atomic<bool> done_{false};
@@ -74,11 +79,12 @@ class Work : public std::enable_shared_from_this<Work> {
   CollectiveRequest request_;        // collective
   std::vector<std::size_t> counts_;  // what request_.counts refers to
   std::string algorithm_;
-  std::atomic<double> hurry_at_s_;  // a deadline set by wait(), earlier than the one of the request
 };
 
-/// What Works kept alive and no longer need; the bindings call it with the GIL held and let the
-/// result go.
+/// "receive of 8 bytes from rank 1 (tag 0)"
+std::string describe_message(bool is_send, std::size_t nbytes, int peer, Tag tag);
+
+/// What completed Works kept alive; the bindings call it with the GIL held and let the result go.
 std::vector<std::shared_ptr<void>> take_released_owners();
 
 }  // namespace hpcomm

@@ -136,6 +136,10 @@ void Endpoint::close() noexcept {
 
 void Endpoint::check_slow(std::span<const int> peers) {
   surroundings_->check_interrupt();
+  check_peers(peers);
+}
+
+void Endpoint::check_peers(std::span<const int> peers) {
   for (const auto& transport : transports_) transport->check_announcements();
   for (const int peer : peers)
     if (peer != rank_) transport_to(peer).check_peer(peer);

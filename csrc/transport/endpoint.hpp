@@ -74,8 +74,9 @@ class Endpoint {
   Transport& transport_to(int peer);
   std::optional<std::size_t> iprobe(int peer, Tag tag);
   void announce_failure(const Failure& failure) noexcept;
-  /// Slow path of a wait for `peers`: throws if the user wants to stop, one of `peers` is gone, or
-  /// any peer failed.
+  /// Throws if one of `peers` is gone, or any peer announced a failure.
+  void check_peers(std::span<const int> peers);
+  /// Slow path of a wait for `peers`: check_peers(), or the user wants to stop.
   void check_slow(std::span<const int> peers);
   void close() noexcept;
 

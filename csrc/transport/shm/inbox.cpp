@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <sstream>
+
+#include "transport/failures.hpp"
 
 namespace hpcomm::shm {
 namespace {
@@ -156,12 +157,7 @@ std::optional<OperationTable::Index> Inbox::take_posted(OperationTable& operatio
 }
 
 Error Inbox::length_error(const Operation& operation, std::size_t nbytes) const {
-  std::ostringstream text;
-  text << "receive of " << operation.nbytes << " bytes from rank " << peer_ << " (tag "
-       << operation.tag << ") on rank " << own_rank_ << ": the message has " << nbytes
-       << " bytes; both sides must agree on shape and dtype, and on the order of messages of one "
-          "tag";
-  return Error(Errc::mismatch, peer_, text.str());
+  return length_mismatch(own_rank_, peer_, operation.tag, operation.nbytes, nbytes);
 }
 
 }  // namespace hpcomm::shm

@@ -92,7 +92,8 @@ class MeetingRoom {
       }
     }
     neighbours_->own().close_descriptor();
-    Meeting meeting{neighbours_, reaches_, {}};
+    Meeting meeting{neighbours_, reaches_, 0, {}};
+    std::memcpy(&meeting.epoch, fields(0).nonce.data(), sizeof meeting.epoch);
     for (Card& card : cards_) meeting.extras.push_back(std::move(card.extra));
     return meeting;
   }

@@ -38,7 +38,8 @@ struct Neighbourhood {
 struct Meeting {
   std::shared_ptr<Neighbourhood> neighbourhood;
   std::vector<std::vector<bool>>
-      reaches;  // [a][b]: rank a mapped the segment of rank b; equal on all ranks
+      reaches;              // [a][b]: rank a mapped the segment of rank b; equal on all ranks
+  std::uint64_t epoch = 0;  // a number that this group has and others do not
   std::vector<std::string> extras;  // what each rank passed
 };
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/process_generation.hpp"
+#include "transport/failures.hpp"
 
 namespace hpcomm::shm {
 
@@ -98,10 +98,9 @@ std::optional<std::size_t> ShmTransport::iprobe(int peer, Tag tag) {
 }
 
 void ShmTransport::throw_announced(int peer, const SegmentHeader& header) const {
-  const int origin = header.failure_origin >= 0 ? header.failure_origin : peer;
   const std::size_t length = std::min<std::size_t>(header.failure_length, kMaxFailureText);
-  detail::throw_error(Errc::peer_aborted, origin, "rank ", origin,
-                      " failed: ", std::string_view(header.failure_text, length));
+  throw announced_failure(header.failure_origin >= 0 ? header.failure_origin : peer,
+                          {header.failure_text, length});
 }
 
 void ShmTransport::check_peer(int peer) {
@@ -111,19 +110,12 @@ void ShmTransport::check_peer(int peer) {
     case RankState::failed:
       throw_announced(peer, header);
     case RankState::closed:
-      detail::throw_error(
-          Errc::peer_aborted, peer, "rank ", peer, " closed communicator '", neighbourhood_->name,
-          "' while rank ", neighbourhood_->rank,
-          " still waits for it; all ranks must make the same calls before they close");
+      throw left_too_early(neighbourhood_->name, peer, neighbourhood_->rank);
     case RankState::open:
       break;
   }
   if (!neighbour.watch->alive())
-    throw Error(Errc::peer_dead, peer,
-                "rank " + std::to_string(peer) + " of communicator '" + neighbourhood_->name +
-                    "' died (process " + std::to_string(header.pid) + " has ended) while rank " +
-                    std::to_string(neighbourhood_->rank) +
-                    " waited for it; look at the output of rank " + std::to_string(peer));
+    throw peer_died(neighbourhood_->name, peer, header.pid, neighbourhood_->rank);
 }
 
 void ShmTransport::check_announcements() {

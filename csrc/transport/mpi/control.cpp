@@ -1,0 +1,97 @@
+// What ranks on different nodes tell each other when one fails or leaves: small messages that the
+// slow path of waits polls.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "core/error.hpp"
+#include "transport/failures.hpp"
+#include "transport/mpi/transport_impl.hpp"
+#include "transport/tag.hpp"
+
+namespace hpcomm::mpi {
+
+template <class Handle>
+void MpiTransport<Handle>::tell_peers(const ControlMessage& message, bool all) noexcept {
+  if (silent_ || !may_call()) return;
+  silent_ = true;
+  try {
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_ || !(all || met_[static_cast<std::size_t>(peer)])) continue;
+      auto& [copy, request] = told_.emplace_back(message, Handle{});
+      if (mpi_.isend(&copy, static_cast<int>(sizeof copy), byte_, peer,
+                     static_cast<int>(tag::kControl), comm_, &request) != 0)
+        told_.pop_back();
+    }
+  } catch (const std::bad_alloc&) {
+    // Those who were not told will run into their deadline.
+  }
+}
+
+template <class Handle>
+void MpiTransport<Handle>::announce_failure(const Failure& failure) noexcept {
+  ControlMessage message;
+  message.epoch = epoch_;
+  message.kind = ControlKind::failed;
+  message.sender = rank_;
+  message.code = static_cast<std::int32_t>(failure.code);
+  message.origin = failure.origin;
+  // The end of a traceback says more than its beginning.
+  const std::size_t length = std::min(failure.message.size(), sizeof message.text);
+  std::memcpy(message.text, failure.message.data() + (failure.message.size() - length), length);
+  message.length = static_cast<std::uint32_t>(length);
+  tell_peers(message, true);
+}
+
+template <class Handle>
+void MpiTransport<Handle>::close() noexcept {
+  ControlMessage message;
+  message.epoch = epoch_;
+  message.kind = ControlKind::closed;
+  message.sender = rank_;
+  tell_peers(message, false);
+}
+
+template <class Handle>
+void MpiTransport<Handle>::read_control() {
+  for (;;) {
+    int here = 0;
+    Status status;
+    check(mpi_.iprobe(binding_.any_source, static_cast<int>(tag::kControl), comm_, &here, &status),
+          "MPI_Iprobe", rank_);
+    if (here == 0) return;
+    ControlMessage message;
+    receive_now(&message, sizeof message, binding_.any_source, tag::kControl);
+    if (message.epoch == epoch_ && message.sender >= 0 && message.sender < size_)
+      heard_[static_cast<std::size_t>(message.sender)] = message;
+  }
+}
+
+template <class Handle>
+void MpiTransport<Handle>::throw_announced(int peer) const {
+  const ControlMessage& message = *heard_[static_cast<std::size_t>(peer)];
+  if (message.kind == ControlKind::closed) throw left_too_early(name_, peer, rank_);
+  throw announced_failure(
+      message.origin >= 0 ? message.origin : peer,
+      {message.text, std::min<std::size_t>(message.length, sizeof message.text)});
+}
+
+template <class Handle>
+void MpiTransport<Handle>::check_peer(int peer) {
+  read_control();
+  if (heard_[static_cast<std::size_t>(peer)]) throw_announced(peer);
+}
+
+template <class Handle>
+void MpiTransport<Handle>::check_announcements() {
+  read_control();
+  for (int peer = 0; peer < size_; ++peer) {
+    const auto& message = heard_[static_cast<std::size_t>(peer)];
+    if (message && message->kind == ControlKind::failed) throw_announced(peer);
+  }
+}
+
+template class MpiTransport<int>;
+template class MpiTransport<void*>;
+
+}  // namespace hpcomm::mpi
