@@ -40,7 +40,7 @@ DTYPE_NAMES = (
     "float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16",
     "int32", "uint32", "int64", "uint64", "bool",
 )  # fmt: skip
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 DTYPES: dict[np.dtype[Any], int] = {
     BFLOAT16 if name == "bfloat16" else np.dtype(name): code
     for code, name in enumerate(DTYPE_NAMES)
@@ -268,7 +268,7 @@ def dtype_of(dtype: Any) -> np.dtype[Any]:
     if name == "bfloat16":
         return BFLOAT16
     try:
-        result = np.dtype(name if isinstance(name, str) else dtype)
+        result: np.dtype[Any] = np.dtype(name if isinstance(name, str) else dtype)
     except TypeError:
         raise InvalidArgumentError(_wrong_dtype(repr(dtype))) from None
     if result not in DTYPES:

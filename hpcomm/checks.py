@@ -79,7 +79,7 @@ def timeout_s(value: float | None, label: str, default: float) -> float:
 
 def op(comm: Communicator, call: str, name: str, dtype: str) -> int:
     """Return the core's code of a reduction that is defined for ``dtype``."""
-    code = OPS.get(name) if isinstance(name, str) else None
+    code = OPS.get(name)
     if code is None:
         fail(comm, call, f"op={name!r} is unknown; use one of {', '.join(OPS)}")
     if name == "avg" and dtype[0] in "iub" and dtype != "bfloat16":

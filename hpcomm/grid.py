@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hpcomm import checks
 from hpcomm.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Grid:
     def create(cls, world: Communicator, *, replicas: int, partitions: int) -> Self:
         """See `Communicator.grid`."""
         for label, value in (("replicas", replicas), ("partitions", partitions)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if checks.whole(value, f"grid: {label}") < 1:
                 raise InvalidArgumentError(
                     f"grid: {label} must be a whole number >= 1, got {value!r}; rank {world.rank}",
                     rank=world.rank,

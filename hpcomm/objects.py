@@ -103,7 +103,7 @@ def recv_object(comm: Communicator, src: int, *, timeout_s: float | None = None)
     stream = take(np.empty(nbytes, np.uint8))
     lengths = take(np.empty(num_beside, np.uint64)).tolist() if num_beside else []
     beside = [take(np.empty(length, np.uint8)) for length in lengths]
-    return pickle.loads(stream, buffers=beside)
+    return pickle.loads(stream.data, buffers=beside)
 
 
 def broadcast_object(
@@ -131,7 +131,7 @@ def broadcast_object(
     limit_s = checks.timeout_s(timeout_s, "broadcast_object: timeout_s", comm.timeout_s)
 
     def share(array: NDArray[Any], code: int) -> NDArray[Any]:
-        comm._core.broadcast(array, array, code, root, "", limit_s, False)
+        comm._core.broadcast(array, code, root, "", limit_s, False)
         return array
 
     failure: Exception | None = None
@@ -159,7 +159,7 @@ def broadcast_object(
         raise InvalidArgumentError(stream.tobytes().decode(), rank=root)
     lengths = share(np.empty(num_beside, np.uint64), _WORD).tolist() if num_beside else []
     received = [share(np.empty(length, np.uint8), _BYTE) for length in lengths]
-    return pickle.loads(stream, buffers=received)
+    return pickle.loads(stream.data, buffers=received)
 
 
 def allgather_object(comm: Communicator, obj: Any, *, timeout_s: float | None = None) -> list[Any]:
@@ -197,4 +197,6 @@ def allgather_object(comm: Communicator, obj: Any, *, timeout_s: float | None = 
     for rank, part in enumerate(parts):
         if heads[rank, 1] == _FAILED:
             raise InvalidArgumentError(part.tobytes().decode(), rank=rank) from failure
-    return [obj if rank == comm.rank else pickle.loads(part) for rank, part in enumerate(parts)]
+    return [
+        obj if rank == comm.rank else pickle.loads(part.data) for rank, part in enumerate(parts)
+    ]

@@ -20,7 +20,7 @@ from hpcomm.launch.session import Session
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from mpi4py.MPI import Intracomm, Request
+    from mpi4py.MPI import Comm, Request
 
     from hpcomm.config import Config
 
@@ -32,7 +32,7 @@ _LEVELS = ("single", "funneled", "serialized", "multiple")
 class MpiGroup:
     """An MPI communicator that belongs to one communicator of hpcomm."""
 
-    def __init__(self, mpi: ModuleType, comm: Intracomm, chunk_limit: int) -> None:
+    def __init__(self, mpi: ModuleType, comm: Comm, chunk_limit: int) -> None:
         self._mpi = mpi
         self._comm = comm
         self._chunk_limit = chunk_limit

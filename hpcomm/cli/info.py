@@ -172,7 +172,7 @@ def _print(report: dict[str, Any]) -> None:
         console.print("\njob: not started as a rank; try `hpcomm run -n 2 -- hpcomm info`")
     else:
         title = (
-            f"\njob: {job['size']} ranks on {job['num_nodes']} nodes, found by {job['source']}; MPI "
+            f"\njob: {job['size']} ranks on {job['num_nodes']} nodes, by {job['source']}; MPI "
             f"thread level {job['thread_level']}; asynchronous collectives advance "
             f"{'in the background' if job['background_progress'] else 'in calls of hpcomm only'}"
         )
@@ -196,9 +196,7 @@ def _print(report: dict[str, Any]) -> None:
 def info(
     json_file: Annotated[
         str,
-        typer.Option(
-            "--json", metavar="FILE", help="Write everything as JSON; - for standard output."
-        ),
+        typer.Option("--json", metavar="FILE", help="Write JSON; - for standard output."),
     ] = "",
 ) -> None:
     """Show versions, the MPI found, CPUs, nodes, transports, algorithms and settings.

@@ -51,15 +51,15 @@ def run(
     bind: Annotated[
         Bind | None,
         typer.Option(
-            help="Give each rank CPUs of its own (core; numa: within a memory node), or not (none). "
-            "[default: core if there is a CPU per rank, else none]"
+            help="Give each rank CPUs of its own (core; numa: within a memory node), or not "
+            "(none). [default: core if there is a CPU per rank, else none]"
         ),
     ] = None,
     no_mpi: Annotated[
         bool, typer.Option("--no-mpi", help="Start ranks of this machine without MPI.")
     ] = False,
     grace: Annotated[
-        float, typer.Option(min=0.0, help="Seconds that survivors of a failed rank have to finish.")
+        float, typer.Option(min=0.0, help="Seconds that survivors of a failure have to finish.")
     ] = 10.0,
     timeout: Annotated[
         float | None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hpcomm import buffers, checks
 from hpcomm.collectives._call import conclude, destination
 
@@ -56,14 +58,10 @@ def broadcast(
     checks.peer(comm, "broadcast", "root", root)
     limit_s = checks.timeout_s(timeout_s, "broadcast: timeout_s", comm.timeout_s)
     if comm.rank == root and out is None:
-        work = comm._core.broadcast(
-            source.array, source.array, source.code, root, algorithm or "", limit_s, asynchronous
-        )
-        return conclude(work, limit_s, lambda: x)
-    recv, finish = destination(comm, "broadcast", source, out, source.array.shape)
-    if comm.rank != root:
-        source.array = recv
-    work = comm._core.broadcast(
-        source.array, recv, source.code, root, algorithm or "", limit_s, asynchronous
-    )
+        array, finish = source.array, lambda: x
+    else:
+        array, finish = destination(comm, "broadcast", source, out, source.array.shape)
+        if comm.rank == root and array is not source.array:
+            np.copyto(array, source.array)
+    work = comm._core.broadcast(array, source.code, root, algorithm or "", limit_s, asynchronous)
     return conclude(work, limit_s, finish)
