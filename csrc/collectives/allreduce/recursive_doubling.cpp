@@ -16,6 +16,7 @@
 #include "collectives/allreduce/algorithms.hpp"
 #include "collectives/flight.hpp"
 #include "collectives/patterns/recursive_doubling.hpp"
+#include "collectives/reduce_scatter/exchange.hpp"
 #include "collectives/scratch.hpp"
 #include "reduce/reduce.hpp"
 
@@ -25,7 +26,7 @@ void doubling_allreduce(Endpoint& endpoint, const CollectiveRequest& request, co
   const int rank = endpoint.rank();
   const int size = endpoint.size();
   const std::size_t nbytes = request.count * size_bytes(request.dtype);
-  if (size == 1) return copy_bytes(request.recv.data, request.send.data, nbytes);
+  if (size == 1) return reduce_alone(request, request.send.data, request.recv.data, request.count);
 
   const DoublingPlan plan = doubling_plan(rank, size);
   Flight flight(endpoint, request);

@@ -27,7 +27,7 @@ void direct_reduce_scatter(Endpoint& endpoint, const CollectiveRequest& request,
   const int rank = endpoint.rank();
   const int size = endpoint.size();
   const std::size_t width = size_bytes(request.dtype);
-  if (size == 1) return copy_bytes(recv, send, parts.count(0) * width);
+  if (size == 1) return reduce_alone(request, send, recv, parts.count(0));
 
   const std::size_t length = std::min(direct_segment_bytes(size) / width, parts.largest());
   const std::size_t my_count = parts.count(rank);

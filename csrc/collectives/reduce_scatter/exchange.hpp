@@ -28,6 +28,10 @@ void ring_reduce_scatter(Endpoint& endpoint, const CollectiveRequest& request, c
 void direct_reduce_scatter(Endpoint& endpoint, const CollectiveRequest& request, const Parts& parts,
                            const std::byte* send, std::byte* recv);
 
+/// The reduction of one rank's vector: a copy, but that bool becomes 0 or 1 as with more ranks.
+void reduce_alone(const CollectiveRequest& request, const std::byte* send, std::byte* recv,
+                  std::size_t count);
+
 /// Segments of the largest part of `nbytes` over `size` ranks.
 double ring_segments(int size, std::size_t nbytes);
 double direct_segments(int size, std::size_t nbytes);

@@ -26,7 +26,7 @@ void ring_reduce_scatter(Endpoint& endpoint, const CollectiveRequest& request, c
   const int rank = endpoint.rank();
   const int size = endpoint.size();
   const std::size_t width = size_bytes(request.dtype);
-  if (size == 1) return copy_bytes(recv, send, parts.count(0) * width);
+  if (size == 1) return reduce_alone(request, send, recv, parts.count(0));
 
   const std::size_t length = std::min(kRingSegmentBytes / width, parts.largest());
   Scratch scratch(2 * length * width);
@@ -53,6 +53,12 @@ void ring_reduce_scatter(Endpoint& endpoint, const CollectiveRequest& request, c
       outgoing = incoming;
     }
   }
+}
+
+void reduce_alone(const CollectiveRequest& request, const std::byte* send, std::byte* recv,
+                  std::size_t count) {
+  const std::byte* inputs[] = {send};
+  reduce(request.dtype, request.op, recv, inputs, count);
 }
 
 double ring_segments(int size, std::size_t nbytes) {
