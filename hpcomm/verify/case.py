@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +179,8 @@ def pairwise(cases: Sequence[Case]) -> list[Case]:
     """Choose cases so that every pair of settings of two different flags occurs in at least one.
 
     Settings are model, (partitions, replicas), micro-batches and schedule. Greedy: the case with
-    the most pairs that are not covered yet is taken next; the first of equals.
+    the most pairs that are not covered yet is taken next; of equals the one whose settings were
+    taken least, so that no setting serves as filler everywhere.
 
     Args:
         cases: to choose from, usually all combinations.
@@ -186,20 +188,23 @@ def pairwise(cases: Sequence[Case]) -> list[Case]:
     Returns:
         The chosen ones in their old order.
     """
-
-    def pairs(case: Case) -> set[tuple[tuple[int, Any], tuple[int, Any]]]:
-        grid = (case.partitions, case.replicas)
-        settings = enumerate((case.model, grid, case.micro_batches, case.schedule))
-        return set(itertools.combinations(settings, 2))
-
-    missing = set(itertools.chain.from_iterable(pairs(case) for case in cases))
+    settings = [
+        tuple(enumerate((c.model, (c.partitions, c.replicas), c.micro_batches, c.schedule)))
+        for c in cases
+    ]
+    pairs = [set(itertools.combinations(setting, 2)) for setting in settings]
+    missing = set(itertools.chain.from_iterable(pairs))
+    taken: Counter[tuple[int, Any]] = Counter()
     chosen: set[int] = set()
+
+    def worth(index: int) -> tuple[int, int, int]:
+        return len(pairs[index] & missing), -sum(taken[one] for one in settings[index]), -index
+
     while missing:
-        best = max(
-            range(len(cases)), key=lambda index: (len(pairs(cases[index]) & missing), -index)
-        )
+        best = max(range(len(cases)), key=worth)
         chosen.add(best)
-        missing -= pairs(cases[best])
+        missing -= pairs[best]
+        taken.update(settings[best])
     return [case for index, case in enumerate(cases) if index in chosen]
 
 

@@ -38,10 +38,10 @@ def plant(name: str, trainer: Any) -> Callable[[], bool]:
     acted = [False]
 
     def equal_weight(num_samples: int, global_samples: int) -> float:
-        right: float = original(num_samples, global_samples)
+        right = float(original(num_samples, global_samples))
         pieces = trainer.micro_batches * trainer.grid.replicas.size
         acted[0] = acted[0] or right != 1.0 / pieces
-        return 1.0 / pieces
+        return float(1.0 / pieces)
 
     def first_part_only(parts: Any) -> Any:
         kept = list(parts)

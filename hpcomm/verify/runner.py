@@ -12,6 +12,7 @@ from hpcomm.verify.faults import plant
 from hpcomm.verify.references import reference
 from hpcomm.verify.result import make_result
 from hpcomm.verify.split import SplitTraining
+from hpcomm.verify.state import state_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +56,7 @@ def run_cases(
             "choose other --partitions and --replicas"
         )
     done = comm.broadcast_object(list(state.results()) if comm.rank == 0 else None)
-    for group in by_split(case for case in cases if state_key(case, inject) not in done):
+    for group in by_split(case for case in cases if state_key(case.key, inject) not in done):
         inside = comm.rank < group[0].world_size
         part = comm.split(0 if inside else None, name=f"verify {group[0].model}")
         if part is None:
@@ -63,11 +64,6 @@ def run_cases(
         with part:
             _run_group(group, part, tolerance, references, state, inject, on_result)
     comm.barrier()
-
-
-def state_key(case: Case, inject: str | None) -> str:
-    """Return the name under which a state file keeps a case."""
-    return f"{case.key}/inject={inject}"
 
 
 def _run_group(
@@ -85,7 +81,7 @@ def _run_group(
     has_acted: Callable[[], bool] = lambda: False  # noqa: E731
     for case in group:
         begun_s = time.monotonic()
-        key = state_key(case, inject)
+        key = state_key(case.key, inject)
         if root:
             state.begin(key)
         want = reference(case, references) if root else None

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def state_key(case_key: str, inject: str | None) -> str:
+    """Return the name under which a state file keeps a case."""
+    return f"{case_key}/inject={inject}"
+
+
 class StateFile:
     """Finished cases by key, kept in a file of JSON lines.
 

@@ -16,3 +16,15 @@ def logits_dtype(dtype: str | None) -> str | None:
     """
     policy = keras.dtype_policies.get(dtype) if dtype else keras.config.dtype_policy()
     return "float32" if policy.compute_dtype in ("float16", "bfloat16") else dtype
+
+
+def set_globals(dtype: str, seed: int) -> None:
+    """Set Keras's process-wide dtype policy, float type and random seed.
+
+    Args:
+        dtype: policy for models built from now on, "float64" included.
+        seed: of weights and of everything random in Python, NumPy and TensorFlow.
+    """
+    keras.config.set_floatx("float64" if dtype == "float64" else "float32")
+    keras.config.set_dtype_policy(dtype)
+    keras.utils.set_random_seed(seed)

@@ -1,0 +1,84 @@
+"""Flags that several sub-commands share, and their parsing."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "Bind",
+    "Framework",
+    "JsonFile",
+    "NumRanks",
+    "Schedule",
+    "Strategy",
+    "numbers",
+    "words",
+]
+
+
+class Strategy(StrEnum):
+    """How ranks share the work."""
+
+    data = "data"
+    model = "model"
+    hybrid = "hybrid"
+
+
+class Framework(StrEnum):
+    """Whose models are trained."""
+
+    keras = "keras"
+
+
+class Schedule(StrEnum):
+    """Order of forward and backward passes."""
+
+    gpipe = "gpipe"
+    one_forward_one_backward = "1f1b"
+
+
+class Bind(StrEnum):
+    """How ranks of one machine share its CPUs."""
+
+    none = "none"
+    core = "core"
+    numa = "numa"
+
+
+NumRanks = Annotated[
+    int | None,
+    typer.Option(
+        "-n",
+        "--num-ranks",
+        min=1,
+        help="Ranks to start; partitions × replicas if left out. Not under a launcher.",
+    ),
+]
+JsonFile = Annotated[
+    str,
+    typer.Option(
+        "--json", "--report", metavar="FILE", help="Write the report; - for standard output."
+    ),
+]
+
+
+def words(text: str) -> list[str]:
+    """Split a list separated by commas; blanks and empty items are dropped."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def numbers(text: str, flag: str) -> list[int]:
+    """Split a list of whole numbers ≥ 1 separated by commas.
+
+    Raises:
+        typer.BadParameter: something else is in it.
+    """
+    found = words(text)
+    if not all(word.isdecimal() and int(word) >= 1 for word in found):
+        raise typer.BadParameter(
+            f"must be whole numbers from 1 on, separated by commas, got {text!r}", param_hint=flag
+        )
+    return [int(word) for word in found]

@@ -1,0 +1,196 @@
+"""What every rank of `hpcomm train` does: load, train, gather figures, report."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcomm import datasets, timeline
+from hpcomm import trace as traces
+from hpcomm.cli.train_report import Report, show
+from hpcomm.environment import environment
+from hpcomm.errors import HpcommError
+from hpcomm.memory import PeakMemory
+from hpcomm.models import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpcomm.cli.train_options import TrainOptions
+    from hpcomm.models.task import Task
+
+__all__ = ["run"]
+
+
+def run(options: TrainOptions) -> None:
+    """Train as one rank of the job; rank 0 writes the report and what else was asked for.
+
+    Args:
+        options: checked flags, equal on every rank.
+
+    Raises:
+        HpcommError: the training failed, or its accuracy is below what was asked for.
+    """
+    import hpcomm
+
+    begun_s = time.monotonic()
+    with hpcomm.init() as comm:
+        from hpcomm import hyparflow
+        from hpcomm.hyparflow import CheckpointPolicy
+        from hpcomm.models.keras.common import set_globals
+        from hpcomm.tensorflow.watch import EpochWatch
+
+        meter = PeakMemory().start()
+        set_globals(options.dtype, options.seed)
+        model, task, options = _prepare(options)
+        data = datasets.load(
+            options.dataset, task, samples=options.samples, seed=options.seed,
+            sample_weighted=_wants_weights(options),
+        )  # fmt: skip
+        model = model(data.num_samples)
+        recorder = traces.Recorder(comm.rank)
+        watch = EpochWatch(data.num_samples, options.batch_size or 1, quiet=not options.verbose)
+        tables: list[str] = []
+        folder = options.resume or options.checkpoint
+        try:
+            history = hyparflow.fit(
+                model,
+                _plain(data.inputs),
+                _plain(data.targets),
+                sample_weight=data.sample_weight,
+                validation_data=None
+                if data.validation is None
+                else (_plain(data.validation[0]), _plain(data.validation[1])),
+                strategy=options.strategy,  # type: ignore[arg-type]
+                num_partitions=options.partitions,
+                num_replicas=options.replicas,
+                micro_batches=options.micro_batches,
+                schedule=options.schedule,
+                lpp=options.lpp or None,
+                batch_size=options.batch_size,
+                epochs=options.epochs or 1,
+                seed=options.seed,
+                verbose=0,
+                callbacks=[watch],
+                gather="root" if options.save else "none",
+                checkpoint=CheckpointPolicy(folder) if folder else None,
+                resume="auto" if options.resume else None,
+                comm=comm,
+                trace=recorder,
+                on_table=_table_printer(tables, quiet=not options.verbose),
+            )
+        finally:
+            watch.close()
+        peaks = comm.allgather_object(meter.stop())
+        records = traces.gather(comm, recorder)
+        if comm.rank == 0 and options.save:
+            history.model.save(options.save)
+    if records is None:
+        return
+    records = timeline.resolve_idle(records)
+    summary = timeline.summarize(records, options.partitions)
+    report = Report(
+        options,
+        epochs=watch.figures(history.history),
+        summary=summary,
+        peaks=peaks,
+        stages=tables[0] if tables else "",
+        seconds=time.monotonic() - begun_s,
+        environment=environment(),
+    )
+    _write(options, report, records)
+    _demand_accuracy(options, report)
+
+
+def _prepare(
+    options: TrainOptions,
+) -> tuple[Callable[[int], Any], Task, TrainOptions]:
+    """Return a maker of what ``fit`` takes, the model's task, and options without gaps."""
+    if registry.is_user_function(options.model):
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        return _prepare_own(options)
+    entry = registry.get(options.model)
+    full, recipe = options.with_recipe(entry.recipe)
+    build_options = entry.options(image_size=options.image_size)
+
+    def make(num_samples: int) -> Any:
+        steps = -(-num_samples // (full.batch_size or 1)) * (full.epochs or 1)
+
+        def build() -> Any:
+            model = entry.build(build_options)
+            entry.compile(model, build_options, recipe, total_steps=steps)
+            return model
+
+        return build
+
+    return make, entry.task(build_options), full
+
+
+def _prepare_own(options: TrainOptions) -> tuple[Callable[[int], Any], Task, TrainOptions]:
+    from hpcomm.models.keras.infer import infer_task
+    from hpcomm.models.task import Recipe
+
+    function = registry.load_user_function(options.model)
+    full, _ = options.with_recipe(Recipe())
+    model = registry.call_user_function(function, options.image_size)
+    task = infer_task(model)
+    if options.learning_rate is not None:
+        model.optimizer.learning_rate = options.learning_rate
+    return lambda _: model, task, full
+
+
+def _wants_weights(options: TrainOptions) -> bool:
+    known = not registry.is_user_function(options.model)
+    return known and registry.get(options.model).recipe.sample_weighted
+
+
+def _plain(arrays: dict[str, Any]) -> Any:
+    """Return the only array of a dictionary, or the dictionary."""
+    return arrays if len(arrays) > 1 else next(iter(arrays.values()))
+
+
+def _table_printer(tables: list[str], *, quiet: bool) -> Callable[[str], None]:
+    def take(text: str) -> None:
+        tables.append(text)
+        if not quiet:
+            sys.stderr.write(text.rstrip("\n") + "\n")
+
+    return take
+
+
+def _write(options: TrainOptions, report: Report, records: timeline.Steps) -> None:
+    text = json.dumps(report.document(), indent=2)
+    if options.json_file == "-":
+        sys.stdout.write(text + "\n")
+    elif options.json_file:
+        Path(options.json_file).write_text(text + "\n", encoding="utf-8")
+    if options.trace:
+        traces.write_chrome_trace(options.trace, records)
+    if options.plot:
+        from hpcomm.plots import draw_run
+
+        draw_run(
+            options.plot,
+            records,
+            report.epoch_rows(),
+            title=options.title,
+            summary=report.summary,
+        )
+    if options.verbose:
+        show(report)
+
+
+def _demand_accuracy(options: TrainOptions, report: Report) -> None:
+    if options.min_accuracy is None:
+        return
+    reached = [row["val_accuracy"] for row in report.epoch_rows() if "val_accuracy" in row]
+    if not reached or reached[-1] < options.min_accuracy:
+        shown = f"{reached[-1]:.4f}" if reached else "not measured"
+        raise HpcommError(
+            f"train: validation accuracy is {shown}, --min-accuracy asks for "
+            f"{options.min_accuracy}; train longer, or change the learning rate"
+        )

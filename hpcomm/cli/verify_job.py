@@ -1,0 +1,205 @@
+"""What `hpcomm verify` does: the process that starts ranks, and the ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcomm.errors import InvalidArgumentError
+from hpcomm.models import registry
+from hpcomm.verify.result import make_report, make_result, make_table
+from hpcomm.verify.state import StateFile, state_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcomm.verify.case import Case
+
+__all__ = ["VerifyOptions", "control", "list_all", "work"]
+
+STATE_VARIABLE = "HPCOMM_VERIFY_STATE"
+"""Path of the state file, from the process that starts ranks to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """What to verify and where results go.
+
+    Attributes:
+        cases: all of them, finished ones included.
+        tolerance: largest relative difference that passes.
+        inject: fault to plant, or None.
+        state: file of finished cases; empty for a temporary one.
+        json_file: where the report goes; "-" is standard output, empty is nowhere.
+        verbose: show every case.
+    """
+
+    cases: list[Case]
+    tolerance: float
+    inject: str | None
+    state: str
+    json_file: str
+    verbose: bool
+
+
+def list_all(cases: Sequence[Case]) -> None:
+    """Print the models that can be verified and the cases of these flags."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from hpcomm.verify.case import MODELS
+
+    console = Console(highlight=False)
+    table = Table("model", "what it is", box=None)
+    for name in MODELS:
+        table.add_row(name, registry.get(name).summary)
+    console.print(table)
+    console.print(f"\n{len(cases)} cases:")
+    for case in cases:
+        console.print(f"  {case.title}")
+
+
+def control(
+    options: VerifyOptions, arguments: Sequence[str], *, num_ranks: int | None, bind: str
+) -> bool:
+    """Start ranks until every case has a result, and report.
+
+    A job that dies loses one case, which fails; a new job goes on behind it.
+
+    Args:
+        options: what to verify.
+        arguments: the command line, for the ranks.
+        num_ranks: ranks to start; None for as many as the largest case needs.
+        bind: how ranks share CPUs; empty chooses.
+
+    Returns:
+        Whether every case passed.
+
+    Raises:
+        InvalidArgumentError: unknown model, or too few ranks.
+    """
+    from hpcomm.launch import relaunch_under
+
+    for case in options.cases:
+        registry.get(case.model)
+    needed = max(case.world_size for case in options.cases)
+    if num_ranks is not None and num_ranks < needed:
+        raise InvalidArgumentError(
+            f"-n {num_ranks}: the largest case needs {needed} ranks; leave -n out, or choose other "
+            "--partitions and --replicas"
+        )
+    with tempfile.TemporaryDirectory(prefix="hpcomm-verify-") as folder:
+        state = StateFile(Path(options.state or Path(folder) / "state.jsonl"))
+        os.environ[STATE_VARIABLE] = str(state.path.absolute())
+        while True:
+            before = len(_missing(options, state))
+            if not before:
+                break
+            code = relaunch_under(
+                num_ranks or needed, arguments, quiet=not options.verbose, bind=bind
+            )
+            if code in (2, 130):
+                sys.exit(code)
+            if (
+                code
+                and not _blame(options, state, code)
+                and len(_missing(options, state)) == before
+            ):
+                sys.exit(code)
+        return _report(options, state)
+
+
+def work(options: VerifyOptions) -> bool:
+    """Verify as one rank of a job; rank 0 reports if nobody else will.
+
+    Args:
+        options: equal on every rank.
+
+    Returns:
+        Whether every case passed; True where another process will tell.
+    """
+    import hpcomm
+    from hpcomm.verify.runner import run_cases
+
+    controlled = os.environ.get(STATE_VARIABLE, "")
+    with hpcomm.init() as comm, tempfile.TemporaryDirectory(prefix="hpcomm-verify-") as folder:
+        path = Path(controlled or options.state or Path(folder) / "state.jsonl")
+        state = StateFile(path)
+        if comm.rank == 0:
+            import keras  # noqa: F401  so that its version is part of the environment
+
+            from hpcomm.environment import environment
+
+            state.open(environment())
+        run_cases(
+            options.cases,
+            comm,
+            tolerance=options.tolerance,
+            references=path.with_name(path.name + ".references"),
+            state=state,
+            inject=options.inject,
+            on_result=_show if options.verbose else None,
+        )
+        if controlled:
+            return True
+        passed = _report(options, state) if comm.rank == 0 else None
+        return bool(comm.broadcast_object(passed))
+
+
+def _missing(options: VerifyOptions, state: StateFile) -> list[Case]:
+    done = state.results()
+    return [case for case in options.cases if state_key(case.key, options.inject) not in done]
+
+
+def _blame(options: VerifyOptions, state: StateFile, code: int) -> bool:
+    """Give the case in which a job died a result; tell whether there was one."""
+    begun = state.unfinished()
+    for case in options.cases:
+        key = state_key(case.key, options.inject)
+        if key == begun:
+            error = f"the job ended with exit code {code} in this case; its message stands above"
+            state.finish(key, make_result(case, options.tolerance, 0.0, error=error))
+            return True
+    return False
+
+
+def _report(options: VerifyOptions, state: StateFile) -> bool:
+    done = state.results()
+    results = [done[state_key(case.key, options.inject)] for case in options.cases]
+    report = make_report(results, state.environment() or {})
+    text = json.dumps(report, indent=1)
+    if options.json_file == "-":
+        sys.stdout.write(text + "\n")
+    elif options.json_file:
+        Path(options.json_file).write_text(text + "\n", encoding="utf-8")
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    if options.verbose:
+        console.print(make_table(results))
+    failed = [result for result in results if not result["passed"]]
+    if failed:
+        console.print(f"verify: {len(failed)} of {len(results)} cases FAILED", style="bold red")
+    elif options.verbose:
+        console.print(f"verify: all {len(results)} cases passed")
+    return not failed
+
+
+def _show(result: dict[str, Any]) -> None:
+    distances = result["max_rel_error"]
+    figures = (
+        " ".join(f"{name} {value:.1e}" for name, value in distances.items())
+        if distances
+        else result["error"]
+    )
+    verdict = "passed" if result["passed"] else "FAILED"
+    sys.stderr.write(
+        f"{verdict}  {result['model']} {result['strategy']} {result['partitions']}×"
+        f"{result['replicas']} micro-batches {result['micro_batches']}: {figures} "
+        f"({result['seconds']:.1f} s)\n"
+    )
