@@ -21,7 +21,7 @@ LINE_LIMIT = 450
 
 # Layers of the Python package from the bottom up. A file may import its own layer and lower ones.
 PYTHON_LAYERS = (
-    ("errors", "config", "trace", "timeline", "_core"),
+    ("errors", "config", "trace", "timeline", "layer_graph", "_core"),
     ("buffers", "checks", "work"),
     ("collectives", "point_to_point", "objects", "grid", "communicator", "bootstrap", "info"),
     ("launch", "datasets", "memory", "tensorflow", "torch", "models", "progress"),
