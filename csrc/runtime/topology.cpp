@@ -34,7 +34,7 @@ NodeLayout agree_on_nodes(const std::vector<std::vector<bool>>& reaches,
       });
     };
     auto node = std::find_if(nodes.begin(), nodes.end(), belongs_to);
-    if (node == nodes.end()) node = nodes.insert(nodes.end(), {});
+    if (node == nodes.end()) node = nodes.emplace(nodes.end());
     node->push_back(rank);
     layout.node_of.push_back(static_cast<int>(node - nodes.begin()));
   }
