@@ -20,18 +20,6 @@ namespace {
 constexpr Collective kAll[] = {Collective::barrier, Collective::broadcast, Collective::allreduce,
                                Collective::allgather, Collective::reduce_scatter};
 
-std::string order_name(SumOrder order) {
-  switch (order) {
-    case SumOrder::by_rank:
-      return "by rank";
-    case SumOrder::fixed:
-      return "fixed";
-    case SumOrder::not_declared:
-      return "not declared";
-  }
-  return "not declared";
-}
-
 py::list algorithms() {
   py::list result;
   for (const Collective kind : kAll) {
@@ -41,7 +29,7 @@ py::list algorithms() {
       row["name"] = algorithm.name;
       row["summary"] = algorithm.summary;
       row["source"] = algorithm.source;
-      row["order"] = order_name(algorithm.order);
+      row["order"] = name_of(algorithm.order);
       row["accumulates_wide"] = algorithm.accumulates_wide;
       result.append(std::move(row));
     }
