@@ -164,9 +164,5 @@ def evaluate_in(
             session, callbacks, verbose=verbose, epochs=1, steps=source.steps
         )
     hooks = Hooks(comm, session.service, host, session.trainer.set_learning_rate)
-    logs: dict[str, Any] = comm.broadcast_object(test_all(session, source, hooks))
-    as_dict = comm.broadcast_object(return_dict)
-    if as_dict:
-        return logs
-    values = list(logs.values())
-    return values[0] if len(values) == 1 else values
+    test_all(session, source, hooks)
+    return session.measurement.to_all(as_dict=return_dict)

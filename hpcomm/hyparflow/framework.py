@@ -46,6 +46,9 @@ class ModelMetrics(Protocol):
     def results(self) -> dict[str, Any]:
         """Return name → value over the samples since `reset`, in the framework's order."""
 
+    def in_order(self, values: dict[str, Any]) -> Any:
+        """Return the values as the framework's evaluate does: one number, or a list."""
+
     def state(self) -> list[Any]:
         """Return what `restore` needs to go on in the middle of an epoch, as NumPy arrays."""
 

@@ -109,7 +109,7 @@ class TrainingRun:
         self.in_epoch = False
         final = hooks.run("on_epoch_end", self.epoch, logs, always=True).logs or {}
         self.history.append(self.epoch, final)
-        return final
+        return logs
 
     def _train_batches(self, batches: Generator[Batch, None, None], step: int) -> None:
         """Train on the batches of an epoch, hooks around every ``steps_per_execution`` of them."""

@@ -67,11 +67,23 @@ class Measurement:
         values: dict[str, Any] = self._to_root(self._metrics.results() if self._metrics else None)
         return values or {}
 
-    def to_all(self) -> dict[str, Any]:
-        """Return name → value on every rank; collective."""
-        values = self._metrics.results() if self._metrics else None
-        result: dict[str, Any] = self._comm.broadcast_object(values, root=self.keeper)
-        return result
+    def to_all(self, *, as_dict: bool) -> Any:
+        """Bring the values to every rank; collective.
+
+        Args:
+            as_dict: rank 0 wants name → value; else the values as the framework's evaluate gives
+                them.
+
+        Returns:
+            The values, the same on every rank.
+        """
+        wanted = self._comm.broadcast_object(as_dict)
+        values = None
+        if self._metrics is not None:
+            values = self._metrics.results()
+            if not wanted:
+                values = self._metrics.in_order(values)
+        return self._comm.broadcast_object(values, root=self.keeper)
 
     def state_to_root(self) -> list[Any] | None:
         """Bring the state of the metrics to rank 0, for a checkpoint; collective like `to_root`."""

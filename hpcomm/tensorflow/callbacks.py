@@ -21,8 +21,8 @@ _SPANS = [f"on_{mode}_{end}" for mode in ("train", "test", "predict") for end in
 HOOKS = frozenset([*_BATCHES, *_SPANS, "on_epoch_begin", "on_epoch_end"])
 """Every hook of a Keras callback."""
 
-# Callbacks that look at the values but neither ask anything of the model nor decide anything. Others
-# say so of themselves by the attribute hpcomm_passive = True.
+# Callbacks that look at the values but neither ask anything of the model nor decide anything.
+# Others say so of themselves by the attribute hpcomm_passive = True.
 _PASSIVE = (
     keras.callbacks.History,
     keras.callbacks.ProgbarLogger,
@@ -61,6 +61,8 @@ class KerasCallbackHost:
                 epochs=epochs,
                 steps=steps,
             )
+        self._last = _LastLogs()
+        self._list.callbacks.append(self._last)
         # Hooks must run one after the other: each may ask all ranks for something.
         self._list._async_train = self._list._async_test = self._list._async_predict = False
         self._model.stop_training = False
@@ -68,7 +70,7 @@ class KerasCallbackHost:
         self._model.stop_predicting = False
         served: set[str] = set()
         local: set[str] = set()
-        for callback in self._list.callbacks:
+        for callback in self._list.callbacks[:-1]:
             hooks = {hook for hook in HOOKS if _implements(callback, hook)}
             if isinstance(callback, keras.callbacks.ProgbarLogger) and callback.verbose != 1:
                 hooks -= set(_BATCHES)
@@ -104,14 +106,8 @@ class KerasCallbackHost:
             "stop_predicting": bool(self._model.stop_predicting),
             "initial_epoch": self._model._initial_epoch if hook == "on_train_begin" else None,
             "learning_rate": learning_rate,
-            "logs": self._epoch_logs(index) if hook == "on_epoch_end" else None,
+            "logs": plain_values(self._last.logs) if hook == "on_epoch_end" else None,
         }
-
-    def _epoch_logs(self, epoch: int | None) -> dict[str, Any] | None:
-        for callback in self._list.callbacks:
-            if isinstance(callback, keras.callbacks.History) and callback.epoch[-1:] == [epoch]:
-                return plain_values({k: values[-1] for k, values in callback.history.items()})
-        return None
 
     def _culprit(self, error: BaseException, hook: str) -> str:
         step = error.__traceback__
@@ -121,6 +117,19 @@ class KerasCallbackHost:
                 return f"callback {type(owner).__name__}.{hook}"
             step = step.tb_next
         return f"callback hook {hook}"
+
+
+class _LastLogs(keras.callbacks.Callback):
+    """Stands behind all others and keeps the values of an epoch as they left them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logs: dict[str, Any] = {}
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Keep the values."""
+        del epoch
+        self.logs = dict(logs or {})
 
 
 def _is_passive(callback: Any) -> bool:

@@ -103,8 +103,12 @@ class KerasMetrics:
             self._metrics.update_state(targets, predictions, sample_weight)
 
     def results(self) -> dict[str, Any]:
-        """Return name → value, as a Keras callback would see it."""
-        return plain_values(self._model.get_metrics_result())
+        """Return name → value in the order of Keras's logs, which is that of the names."""
+        return dict(sorted(plain_values(self._model.get_metrics_result()).items()))
+
+    def in_order(self, values: dict[str, Any]) -> Any:
+        """Return the values as Model.evaluate does: the loss, or a list with the metrics."""
+        return self._model._flatten_metrics_in_order(values)
 
     def state(self) -> list[Any]:
         """Return the values of all metric variables."""

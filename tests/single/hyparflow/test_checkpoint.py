@@ -40,7 +40,8 @@ def test_a_training_state_survives_json_exactly() -> None:
     again = TrainingState.from_json(json.loads(json.dumps(state().to_json())))
     assert again.metrics is not None
     for left, right in zip(again.metrics, state().metrics or [], strict=True):
-        assert left.dtype == right.dtype and left.shape == right.shape
+        assert left.dtype == right.dtype
+        assert left.shape == right.shape
         np.testing.assert_array_equal(left, right)
     again.metrics = None
     expected = state()
@@ -60,7 +61,8 @@ def test_the_state_travels_inside_of_a_model_file(tmp_path: Path) -> None:
     assert read_state(path) is None
     add_state(path, state())
     loaded = read_state(path)
-    assert loaded is not None and loaded.epoch == 3
+    assert loaded is not None
+    assert loaded.epoch == 3
     with zipfile.ZipFile(path) as archive:
         assert archive.read("config.json") == b"{}"
     (tmp_path / "m.weights.h5").write_bytes(b"no archive")
@@ -71,7 +73,8 @@ def test_policy_says_when_where_and_how_many(tmp_path: Path) -> None:
     assert CheckpointPolicy.of(None) is None
     policy = CheckpointPolicy.of(tmp_path)
     assert policy is not None
-    assert policy.due(5, end_of_epoch=True) and not policy.due(5, end_of_epoch=False)
+    assert policy.due(5, end_of_epoch=True)
+    assert not policy.due(5, end_of_epoch=False)
     steps = CheckpointPolicy(tmp_path, every=4, keep=2)
     assert [s for s in range(1, 9) if steps.due(s, end_of_epoch=False)] == [4, 8]
     assert not steps.due(4, end_of_epoch=True)

@@ -93,9 +93,11 @@ def test_a_rank_keeps_only_what_its_stage_needs() -> None:
     source = array_source(0, 1, needs_of(0, 3, 0))
     batch = next(source.epoch())
     assert set(batch.step.inputs) == {"a"}
-    assert batch.step.targets is None and batch.targets is None
+    assert batch.step.targets is None
+    assert batch.targets is None
     middle = next(array_source(0, 1, needs_of(1, 3, 0)).epoch())
-    assert middle.step.inputs == {} and middle.step.num_samples == 4
+    assert middle.step.inputs == {}
+    assert middle.step.num_samples == 4
 
 
 def test_a_replica_may_get_nothing_of_the_last_batch() -> None:

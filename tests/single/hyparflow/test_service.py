@@ -120,7 +120,8 @@ def test_hooks_that_nobody_implements_cost_no_message() -> None:
         cheap = comm.group.sent - before
         hooks.run("on_epoch_begin", 3)
         end = hooks.run("on_epoch_end", 3, {"loss": 2.0} if host else None, always=True)
-        assert hooks.wants("on_train_batch_end") and not hooks.serves("on_train_batch_end")
+        assert hooks.wants("on_train_batch_end")
+        assert not hooks.serves("on_train_batch_end")
         assert not hooks.wants("on_test_end")
         return cheap, rates, end.logs, host.calls if host else None
 

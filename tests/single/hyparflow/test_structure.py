@@ -39,4 +39,5 @@ def test_unpack_reads_what_keras_reads() -> None:
     for bad in ((), (1, 2, 3, 4)):
         with pytest.raises(ValueError, match="tuple of"):
             unpack(bad)
-    assert is_nested({}) and not is_nested(np.zeros(1))
+    assert is_nested({})
+    assert not is_nested(np.zeros(1))
