@@ -64,7 +64,7 @@ def test_micro_batches_default_and_limits() -> None:
     assert resolve_micro_batches(None, layout=pipeline, batch_size=9) == 4
     assert resolve_micro_batches(None, layout=pipeline, batch_size=None) == 8
     assert resolve_micro_batches(3, layout=pipeline, batch_size=7) == 3
-    with pytest.raises(InvalidArgumentError, match="leaves 3 sample.* batch_size of at least 8"):
+    with pytest.raises(InvalidArgumentError, match=r"leaves 3 sample.* batch_size of at least 8"):
         resolve_micro_batches(4, layout=pipeline, batch_size=7)
     with pytest.raises(InvalidArgumentError, match="gives 4 replicas no sample each"):
         resolve_micro_batches(1, layout=copies, batch_size=3)
@@ -77,5 +77,5 @@ def test_single_checks() -> None:
     for bad in (1.0, -0.1, "0.2", True):
         with pytest.raises(InvalidArgumentError, match="validation_split"):
             check_fraction("validation_split", bad)
-    with pytest.raises(InvalidArgumentError, match="evaluate: steps must be .* got '3'"):
+    with pytest.raises(InvalidArgumentError, match=r"evaluate: steps must be .* got '3'"):
         check_whole("steps", "3", call="evaluate")

@@ -50,7 +50,7 @@ def test_a_training_state_survives_json_exactly() -> None:
 
 
 def test_a_newer_training_state_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="format 99.*update hpcomm"):
+    with pytest.raises(InvalidArgumentError, match=r"format 99.*update hpcomm"):
         TrainingState.from_json({"version": 99})
 
 
