@@ -6,15 +6,18 @@ goes through duplicates, so it never meets what the user sends on COMM_WORLD.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcomm import _core
 from hpcomm.bootstrap import guard
 from hpcomm.bootstrap.membership import Membership
 from hpcomm.errors import CommTimeoutError, LaunchError, PeerDiedError
+from hpcomm.launch import environment
 from hpcomm.launch.session import Session
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MpiGroup", "join", "load"]
 
+# How MPICH and Open MPI call their files in /dev/shm.
+_MPI_FILES = ("mpich_", "sm_segment.", "vader_segment.", "osc_")
 _LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
@@ -78,8 +83,9 @@ def _bits(mpi: ModuleType, handle: Any) -> int:
 
 
 def version(mpi: ModuleType) -> str:
-    """Return vendor and version of the library, one line."""
-    return str(mpi.Get_library_version()).strip().splitlines()[0].strip("\0 ")
+    """Return vendor and version of the library, such as ``MPICH 5.0.2``."""
+    vendor, numbers = mpi.get_vendor()
+    return f"{vendor} {'.'.join(str(number) for number in numbers)}"
 
 
 def load(*, allow_singleton: bool) -> ModuleType:
@@ -140,6 +146,7 @@ def join(config: Config, timeout_s: float) -> Membership:
     guard.check_size(world.rank, world.size, version(mpi), allow_singleton=config.allow_singleton)
     comm, request = world.Idup()
     _wait(mpi, request, timeout_s, world.rank)
+    _note_leftovers()
 
     def exchange(mine: bytes) -> list[bytes]:
         counts = bytearray(8 * comm.size)
@@ -154,6 +161,21 @@ def join(config: Config, timeout_s: float) -> Membership:
 
     group = MpiGroup(mpi, comm, config.chunk_limit)
     return Membership(comm.rank, comm.size, exchange, group, f"MPI ({version(mpi)})")
+
+
+def _note_leftovers() -> None:
+    """Tell the supervisor which files the MPI library keeps in /dev/shm.
+
+    It deletes them in MPI_Finalize, which a rank that dies, or outlives a dead one, does not call.
+    """
+    session = Session.of_environment()
+    if session is None:
+        return
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    paths = {line.split(None, 5)[5] for line in lines if " /dev/shm/" in line}
+    names = {path for path in paths if Path(path).name.startswith(_MPI_FILES)}
+    rank, _ = environment.place(os.environ)
+    session.note_leftovers(rank, sorted(names))
 
 
 def _wait(mpi: ModuleType, request: Request, timeout_s: float, rank: int) -> None:

@@ -142,7 +142,8 @@ def command(
     """
     line = [mpiexec.path, "-n", str(num_ranks)]
     if mpiexec.vendor == "openmpi":
-        line += ["--bind-to", "none"]  # ranks bind themselves
+        # Ranks bind themselves, and their supervisors decide what a failure means.
+        line += ["--bind-to", "none", "--enable-recovery"]
         line += ["--host", hosts] if hosts else []
         line += ["--hostfile", hostfile] if hostfile else []
         if hosts or hostfile:

@@ -7,6 +7,7 @@ nodes see it where the file system is shared, and do without it elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -138,6 +139,20 @@ class Session:
     def num_done(self) -> int:
         """Return how many ranks are gone."""
         return sum(1 for _ in self.path.glob("done.*"))
+
+    def note_leftovers(self, rank: int, paths: list[str]) -> None:
+        """Note files that MPI deletes when it is finalised, which may not happen."""
+        self._publish(f"leftovers.{rank}", {"host": socket.gethostname(), "paths": paths})
+
+    def remove_leftovers(self) -> None:
+        """Delete the files of this machine that `note_leftovers` was told about."""
+        for file in self.path.glob("leftovers.*"):
+            content = self._read(file.name) or {}
+            paths = content.get("paths")
+            if content.get("host") == socket.gethostname() and isinstance(paths, list):
+                for path in paths:
+                    with contextlib.suppress(OSError):
+                        Path(str(path)).unlink()
 
     def ends(self) -> list[Failure]:
         """Return all ranks that ended badly, in the order of time."""

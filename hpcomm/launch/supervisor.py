@@ -67,6 +67,7 @@ class Supervisor:
             self._note_end(code)
         self._end_group(code)
         self._hold()
+        self.session.remove_leftovers()
         self.events.close()
         if not self.is_shared or self.launcher_is_gone:
             self.session.remove()
