@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
 import keras
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DEEP_RECURSION = 100_000
 
 
 def logits_dtype(dtype: str | None) -> str | None:
@@ -28,3 +37,17 @@ def set_globals(dtype: str, seed: int) -> None:
     keras.config.set_floatx("float64" if dtype == "float64" else "float32")
     keras.config.set_dtype_policy(dtype)
     keras.utils.set_random_seed(seed)
+
+
+@contextlib.contextmanager
+def deep_graphs() -> Iterator[None]:
+    """Let Keras walk graphs of tens of thousands of layers, which it does by recursion.
+
+    Each level is a Python-to-Python call, which takes no C stack, so a high limit is safe.
+    """
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _DEEP_RECURSION))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras import Model, layers, regularizers
 
-from hpcomm.models.keras.common import logits_dtype
+from hpcomm.models.keras.common import deep_graphs, logits_dtype
 from hpcomm.models.resnet import (
     BATCH_NORM_MOMENTUM,
     STEM_FILTERS,
@@ -41,7 +41,8 @@ def build_v1(depth: int, options: BuildOptions) -> Model:
         y = make.norm(f"{block.name}_norm2")(y)
         y = make.add(f"{block.name}_add")([make.shortcut(block, x), y])
         x = make.relu(f"{block.name}_relu2")(y)
-    return Model(image, make.head(x, options.num_classes), name=f"resnet{depth}-v1")
+    with deep_graphs():
+        return Model(image, make.head(x, options.num_classes), name=f"resnet{depth}-v1")
 
 
 def build_v2(depth: int, options: BuildOptions) -> Model:
@@ -69,7 +70,8 @@ def build_v2(depth: int, options: BuildOptions) -> Model:
         y = make.convolution(f"{block.name}_conv3", block.outer, 1)(y)
         x = make.add(f"{block.name}_add")([make.shortcut(block, x), y])
     x = make.relu("final_relu")(make.norm("final_norm")(x))
-    return Model(image, make.head(x, options.num_classes), name=f"resnet{depth}-v2")
+    with deep_graphs():
+        return Model(image, make.head(x, options.num_classes), name=f"resnet{depth}-v2")
 
 
 class _Layers:
