@@ -22,12 +22,12 @@ bool has_pending_sends(const std::vector<std::shared_ptr<Work>>& pending) {
 }  // namespace
 
 Communicator::~Communicator() {
-  if (state_->generation != process_generation()) {
-    // A forked child: threads and mappings are the parent's.
-    static_cast<void>(state_.release());
-    return;
+  if (state_->generation == process_generation()) {
+    static_cast<void>(close(0));
+  } else {
+    // A forked child: threads and mappings are the parent's, so the object is left as it is.
+    [[maybe_unused]] const State* leaked = state_.release();
   }
-  close(0);
 }
 
 bool Communicator::close(double grace_s) noexcept {

@@ -104,6 +104,7 @@ std::shared_ptr<Communicator> Communicator::create(CommunicatorOptions options,
                                               options.shm_routes, introduce(options), exchange);
   const std::vector<Peer> peers = read_introductions(meeting.extras);
   std::vector<int> fake_nodes;
+  fake_nodes.reserve(peers.size());
   for (const Peer& peer : peers) fake_nodes.push_back(peer.introduction.fake_node);
   NodeLayout layout = agree_on_nodes(meeting.reaches, fake_nodes);
   shm::Neighbourhood& neighbourhood = *meeting.neighbourhood;

@@ -68,8 +68,7 @@ void MpiTransport<Handle>::read_control() {
 }
 
 template <class Handle>
-void MpiTransport<Handle>::throw_announced(int peer) const {
-  const ControlMessage& message = *heard_[static_cast<std::size_t>(peer)];
+void MpiTransport<Handle>::throw_announced(int peer, const ControlMessage& message) const {
   if (message.kind == ControlKind::closed) throw left_too_early(name_, peer, rank_);
   throw announced_failure(
       message.origin >= 0 ? message.origin : peer,
@@ -79,7 +78,8 @@ void MpiTransport<Handle>::throw_announced(int peer) const {
 template <class Handle>
 void MpiTransport<Handle>::check_peer(int peer) {
   read_control();
-  if (heard_[static_cast<std::size_t>(peer)]) throw_announced(peer);
+  const auto& message = heard_[static_cast<std::size_t>(peer)];
+  if (message) throw_announced(peer, *message);
 }
 
 template <class Handle>
@@ -87,7 +87,7 @@ void MpiTransport<Handle>::check_announcements() {
   read_control();
   for (int peer = 0; peer < size_; ++peer) {
     const auto& message = heard_[static_cast<std::size_t>(peer)];
-    if (message && message->kind == ControlKind::failed) throw_announced(peer);
+    if (message && message->kind == ControlKind::failed) throw_announced(peer, *message);
   }
 }
 

@@ -84,7 +84,7 @@ class MpiTransport final : public Transport {
   void abandon(Operation& operation) noexcept;
   void tell_peers(const ControlMessage& message, bool all) noexcept;
   void read_control();
-  [[noreturn]] void throw_announced(int peer) const;
+  [[noreturn]] void throw_announced(int peer, const ControlMessage& message) const;
 
   const Binding binding_;
   const Library<Handle> mpi_;

@@ -227,12 +227,11 @@ class MeetingRoom {
     }
     barrier();
     std::vector<Segment> opened(neighbours_->ranks.size());
+    opened[static_cast<std::size_t>(rank_)] = std::move(offered);
     std::string row(neighbours_->ranks.size(), '0');
     for (int peer = 0; peer < geometry_.size; ++peer) {
       const auto at = static_cast<std::size_t>(peer);
-      if (peer == rank_) {
-        opened[at] = std::move(offered);
-      } else if (is_wanted(peer) && has_hope(rank_, peer)) {
+      if (peer != rank_ && is_wanted(peer) && has_hope(rank_, peer)) {
         std::string& why_not = neighbours_->at(peer).why_not;
         const int descriptor = open_by_name(fields(peer).nonce, why_not);
         if (descriptor >= 0)
