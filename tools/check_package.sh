@@ -35,6 +35,7 @@ for compiler in cc c++ gcc g++ clang clang++ cmake ninja make; do
   if command -v "$compiler" >/dev/null; then echo "package: $compiler is still on PATH" >&2; exit 1; fi
 done
 python -m pip install -q --no-compile --disable-pip-version-check "$wheel[mpich,keras,data,plot]"
+python -m compileall -q -j 0 "$out"/env/lib/python3*/site-packages >"$out/compileall.log" || true
 python - "$out/env" <<'PY'
 import sys
 import hpcomm

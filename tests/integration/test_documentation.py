@@ -11,14 +11,13 @@ How a block is marked (words after the language):
 from __future__ import annotations
 
 import fnmatch
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.repository import DOCUMENTS, ROOT, CodeBlock, code_blocks, script
+from support.repository import DOCUMENTS, ROOT, CodeBlock, code_blocks, reader_environment, script
 
 TIMEOUT_S = 240
 
@@ -50,11 +49,10 @@ CASES = [pytest.param(block, output, id=block.label) for block, output in runnab
 @pytest.mark.parametrize(("block", "output"), CASES)
 def test_block_runs(block: CodeBlock, output: str, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     result = subprocess.run(
         command_of(block, tmp_path),
         cwd=tmp_path,
-        env=environment,
+        env=reader_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

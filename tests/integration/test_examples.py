@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.repository import ROOT
+from support.repository import ROOT, reader_environment
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -27,11 +25,10 @@ def command_of(example: Path) -> list[str]:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(example: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     result = subprocess.run(
         command_of(example),
         cwd=tmp_path,
-        env=environment,
+        env=reader_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

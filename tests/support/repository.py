@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -68,6 +69,16 @@ def project_files() -> list[Path]:
     for folder in TOP_FOLDERS:
         files += [path for path in (ROOT / folder).rglob("*") if path.is_file()]
     return sorted(path for path in files if "__pycache__" not in path.parts)
+
+
+def reader_environment() -> dict[str, str]:
+    """Return the environment of a reader who activated the environment that runs the tests.
+
+    Ranks write their lines whole: with unbuffered output they would mix.
+    """
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment.pop("PYTHONUNBUFFERED", None)
+    return environment
 
 
 def script(name: str) -> str:
