@@ -11,7 +11,7 @@ from hpcomm.errors import ModelError
 from hpcomm.models.task import InputSpec, OutputSpec, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 def infer_task(model: Any) -> Task:
@@ -37,14 +37,11 @@ def infer_task(model: Any) -> Task:
             "function that builds it"
         )
     inputs = tuple(_input(model, tensor) for tensor in model.inputs)
-    losses = _losses(model)
+    # A Sequential model has no names for its outputs.
+    names = getattr(model, "output_names", None) or [model.layers[-1].name]
     outputs = tuple(
-        OutputSpec(
-            name,
-            "classes" if "sparse" in losses[index].lower() else "values",
-            int(tensor.shape[-1] or 1),
-        )
-        for index, (name, tensor) in enumerate(zip(model.output_names, model.outputs, strict=True))
+        OutputSpec(name, "classes" if "sparse" in loss.lower() else "values", tensor.shape[-1])
+        for name, tensor, loss in zip(names, model.outputs, _losses(model, names), strict=True)
     )
     return Task(inputs, outputs)
 
@@ -73,11 +70,11 @@ def _readers(model: Any, tensor: Any) -> Iterator[Any]:
                 yield operation
 
 
-def _losses(model: Any) -> list[str]:
+def _losses(model: Any, names: Sequence[str]) -> list[str]:
     """Return the loss of every output as text."""
     loss = (model.get_compile_config() or {}).get("loss")
-    if isinstance(loss, dict) and set(loss) >= set(model.output_names):
-        return [json.dumps(loss[name], default=str) for name in model.output_names]
-    if isinstance(loss, (list, tuple)) and len(loss) == len(model.outputs):
+    if isinstance(loss, dict) and set(loss) >= set(names):
+        return [json.dumps(loss[name], default=str) for name in names]
+    if isinstance(loss, (list, tuple)) and len(loss) == len(names):
         return [json.dumps(one, default=str) for one in loss]
-    return [json.dumps(loss, default=str)] * len(model.outputs)
+    return [json.dumps(loss, default=str)] * len(names)

@@ -1,0 +1,88 @@
+"""`hpcomm verify`: split training is the same training, and mistakes are noticed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from hpcomm.verify.case import GRIDS, MICRO_BATCHES, MODELS
+
+pytestmark = pytest.mark.tensorflow
+
+
+def verify(*arguments, cwd, timeout=600):
+    return subprocess.run(
+        [sys.executable, "-m", "hpcomm", "verify", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+@pytest.mark.slow
+def test_verify_pairwise_cases_agree_with_one_process(tmp_path):
+    done = verify("--pairwise", "--json", "out.json", "--state", "state.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert document["passed"]
+    cases = document["cases"]
+    assert {case["model"] for case in cases} == set(MODELS)
+    assert {(case["partitions"], case["replicas"]) for case in cases} == set(GRIDS)
+    assert {case["micro_batches"] for case in cases} == set(MICRO_BATCHES)
+    for case in cases:
+        assert case["dtype"] == "float64"
+        assert max(case["max_rel_error"].values()) <= 1e-9
+    # Everything is in the state file: a second run computes nothing and says the same.
+    again = verify("--pairwise", "--json", "-", "--state", "state.jsonl", "--quiet", cwd=tmp_path)
+    assert again.returncode == 0
+    assert json.loads(again.stdout) == document
+
+
+@pytest.mark.parametrize("fault", ["scale", "skip", "order"])
+def test_verify_notices_a_planted_fault(tmp_path, fault):
+    done = verify(
+        "--model", "two-towers", "--strategy", "model", "--partitions", 3, "--micro-batches", 3,
+        "--inject", fault, "--json", "-", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    assert not document["passed"]
+    assert document["max_rel_error"]["gradients"] > 1e-6
+    assert "1 of 1 cases FAILED" in " ".join(done.stderr.split())
+
+
+def test_verify_refuses_a_fault_without_effect(tmp_path):
+    done = verify(
+        "--model", "tied", "--strategy", "data", "--micro-batches", 1, "--inject", "order",
+        "--json", "-", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "had no effect" in done.stderr
+
+
+def test_verify_runs_as_ranks_of_another_launcher(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "hpcomm",
+        "run",
+        "-n",
+        "2",
+        "--",
+        sys.executable,
+        "-m",
+        "hpcomm",
+    ]
+    done = subprocess.run(
+        [*command, "verify", "--model", "tied", "--strategy", "model", "--partitions", "2",
+         "--micro-batches", "3", "--schedule", "gpipe,1f1b", "--json", "out.json"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert [case["schedule"] for case in document["cases"]] == ["gpipe", "1f1b"]
+    assert document["passed"]
