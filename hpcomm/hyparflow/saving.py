@@ -59,7 +59,15 @@ class Saver:
         state = self._state()
         if state is not None and state.in_epoch:
             state.metrics = session.service.request("metrics_state")
-        self._write(target, state, weights_only=weights_only, **keywords)
+        try:
+            self._write(target, state, weights_only=weights_only, **keywords)
+        except OSError as error:
+            reason = " ".join(str(error.strerror or error).split())
+            raise OSError(
+                error.errno,
+                f"{reason}; {str(target)!r} was not written, and an older file of that name is "
+                "untouched",
+            ) from error
 
     def save(self, path: str | os.PathLike[str], *, sharded: bool = False) -> None:
         """Write a checkpoint; collective over all ranks.
