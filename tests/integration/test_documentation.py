@@ -11,6 +11,7 @@ How a block is marked (words after the language):
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ def runnable_blocks() -> Iterator[tuple[CodeBlock, str]]:
     """Yield each block to run with the output that the document promises for it."""
     for document in DOCUMENTS:
         blocks = list(code_blocks(document))
-        for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+        for block, following in itertools.zip_longest(blocks, blocks[1:]):
             if block.language in {"python", "bash"} and "norun" not in block.words:
                 promised = following is not None and "output" in following.words
                 yield block, following.text if following is not None and promised else ""
