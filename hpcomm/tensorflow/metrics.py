@@ -29,9 +29,7 @@ class KerasMetrics:
         several = len(keras.tree.flatten(model.outputs)) > 1 or keras.tree.is_nested(model.loss)
         self._tracks_outputs = self._loss is not None and several
         self._pending: Sequence[Any] | None = None
-        self._update = self._step
-        if not model.run_eagerly:
-            self._update = tf.function(self._step, reduce_retracing=True)
+        self._functions: dict[Any, Any] = {}
 
     @property
     def needs_predictions(self) -> bool:
@@ -80,7 +78,31 @@ class KerasMetrics:
             self._step(*arguments)  # lets the metrics make their variables
             for variable, value in zip(self._variables(), pending, strict=True):
                 variable.assign(value)
-        self._update(*arguments)
+        if self._model.run_eagerly:
+            self._step(*arguments)
+        else:
+            self._run_compiled(arguments)
+
+    def _run_compiled(self, arguments: Any) -> None:
+        """Run `_step` as a graph that knows no batch size, which is what Keras's graphs know.
+
+        Losses per output would else be weighted by batch sizes that happen to be known.
+        """
+        leaves = keras.tree.flatten(arguments)
+        specs = tuple(None if leaf is None else _without_batch(leaf) for leaf in leaves)
+        template = keras.tree.map_structure(lambda _: 0, arguments)
+        function = self._functions.get((repr(template), specs))
+        if function is None:
+
+            def step(*tensors: Any) -> None:
+                rest = iter(tensors)
+                packed = [None if spec is None else next(rest) for spec in specs]
+                self._step(*keras.tree.pack_sequence_as(template, packed))
+
+            signature = [spec for spec in specs if spec is not None]
+            function = tf.function(step, input_signature=signature, autograph=False)
+            self._functions[repr(template), specs] = function
+        function(*(leaf for leaf in leaves if leaf is not None))
 
     def _step(
         self,
@@ -142,6 +164,11 @@ def plain_values(logs: Any) -> dict[str, Any]:
         except (TypeError, ValueError):
             plain[name] = np.asarray(value)
     return plain
+
+
+def _without_batch(tensor: Any) -> Any:
+    shape = [None, *tensor.shape[1:]] if tensor.shape.rank else []
+    return tf.TensorSpec(shape, tensor.dtype)
 
 
 def _tensors(structure: Any) -> Any:
