@@ -90,7 +90,7 @@ class Partition:
 
 
 def check_lpp(
-    lpp: Sequence[int], num_calls: int, num_stages: int, forbidden: frozenset[int]
+    lpp: Sequence[Any], num_calls: int, num_stages: int, forbidden: frozenset[int]
 ) -> None:
     """Check layers per partition as a user gave them.
 

@@ -44,8 +44,11 @@ class StepResult:
             None where ``collect_predictions`` is False.
         masks: Keras masks of those outputs by position among the flattened outputs; empty where
             there are none.
+        skipped: whether loss scaling skipped the update because gradients overflowed; the loss may
+            then be infinite or no number without harm.
     """
 
     loss: float
     predictions: Any = None
     masks: dict[int, Any] = field(default_factory=dict)
+    skipped: bool = False

@@ -10,12 +10,12 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hpcomm.hyparflow.graph import MODEL_INPUT
+from hpcomm.layer_graph import MODEL_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcomm.hyparflow.graph import LayerGraph
+    from hpcomm.layer_graph import LayerGraph
 
 
 @dataclass(frozen=True, slots=True)

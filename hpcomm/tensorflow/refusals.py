@@ -112,6 +112,33 @@ REFUSALS: dict[str, Refusal] = {
         "every stage has its own optimizer, and only the learning rate is sent to them",
         "set it before compile(), or change learning_rate",
     ),
+    "fixed-batch": Refusal(
+        "an input with a fixed batch size",
+        "micro-batches and replicas are smaller than the batch",
+        "leave the batch axis open: keras.Input(shape), without batch_size",
+    ),
+    "scalar-loss": Refusal(
+        "a loss function that returns one number for the whole batch",
+        "whether it is a mean or a sum cannot be told, and the pieces of a batch must be put "
+        "together accordingly",
+        "return one value per sample and let Keras reduce, or train with one micro-batch and one "
+        "replica",
+    ),
+    "loss-without-reduction": Refusal(
+        "a loss with reduction=None",
+        "its values cannot be weighted by the samples of a micro-batch",
+        "use reduction='sum_over_batch_size' or 'sum'",
+    ),
+    "mixed-reductions": Refusal(
+        "losses with different reductions in one model",
+        "a micro-batch would count differently for each of them",
+        "give all losses the same reduction",
+    ),
+    "weighted-mean-of-several-losses": Refusal(
+        "reduction='mean_with_sample_weight' for several losses",
+        "every output would weight a micro-batch differently",
+        "use reduction='sum_over_batch_size'",
+    ),
     "whole-model": Refusal(
         "the whole model in one process",
         "the training was started with gather='none', so no rank holds all weights",

@@ -72,7 +72,9 @@ class Tensor:
             num_samples: extent of the first axis where that is unknown.
         """
         unknown = [num_samples] + [UNKNOWN_EXTENT] * len(self.shape)
-        extents = (u if extent is None else extent for extent, u in zip(self.shape, unknown, strict=False))
+        extents = (
+            u if extent is None else extent for extent, u in zip(self.shape, unknown, strict=False)
+        )
         return math.prod(extents) * ITEM_BYTES.get(self.dtype, 4)
 
 
@@ -181,9 +183,9 @@ class LayerGraph:
         last = [max(users, default=-1) for users in self.consumers]
         for tensor in self.outputs:
             last[tensor] = len(self.calls)
-        for tensor in self.tensors:
-            if tensor.mask is not None:
-                last[tensor.mask] = max(last[tensor.mask], last[tensor.index])
+        for masked in self.tensors:
+            if masked.mask is not None:
+                last[masked.mask] = max(last[masked.mask], last[masked.index])
         return last
 
     def forbidden_cuts(self) -> set[int]:
