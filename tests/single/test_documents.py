@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 
@@ -63,3 +64,16 @@ def test_every_command_of_the_readme_exists() -> None:
         ask = [script("hpcomm"), command, "--help"]
         result = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=60)
         assert result.returncode == 0, result.stderr
+
+
+def test_every_refusal_is_documented_with_its_reason() -> None:
+    tree = ast.parse((ROOT / "hpcomm/tensorflow/refusals.py").read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    rows = [
+        [ast.literal_eval(argument) for argument in call.args]
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id == "Refusal"
+    ]
+    assert rows
+    documented = table_rows("docs/hyparflow.md")
+    assert not [row for row in rows if row not in documented]

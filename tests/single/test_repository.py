@@ -23,8 +23,8 @@ LINE_LIMIT = 450
 PYTHON_LAYERS = (
     ("errors", "config", "trace", "timeline", "layer_graph", "_core"),
     ("buffers", "checks", "work"),
-    ("collectives", "point_to_point", "objects", "grid", "communicator", "bootstrap", "info"),
-    ("launch", "datasets", "memory", "tensorflow", "torch", "models", "progress"),
+    ("collectives", "point_to_point", "objects", "grid", "communicator", "bootstrap", "launch"),
+    ("environment", "datasets", "memory", "tensorflow", "torch", "models", "progress"),
     ("hyparflow",),
     ("verify", "plots", "bench"),
     ("cli",),
