@@ -9,7 +9,6 @@ from support.reduction import DTYPES, values
 import hpcomm
 
 
-
 def _ring_of_sends(comm):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     for dtype in DTYPES:
@@ -130,7 +129,9 @@ def test_strided_arrays_travel_by_their_elements_pytorch_192920_13(mpi_ranks):
             comm.isend(sent, 1 - comm.rank).wait()
             receive.wait()
             np.testing.assert_array_equal(view(target), wanted)
-            total = comm.allreduce(view(torch.from_numpy(base.copy()))) if view is views[1] else None
+            total = (
+                comm.allreduce(view(torch.from_numpy(base.copy()))) if view is views[1] else None
+            )
             if total is not None:
                 np.testing.assert_array_equal(total.numpy(), sent + wanted)
             in_place = base.copy()

@@ -37,9 +37,7 @@ def test_allgatherv_rows_of_all_ranks_follow_each_other(mpi_ranks):
     for algorithm in [None, *ALGORITHMS]:
         for dtype in ("bool", "bfloat16", "float64"):
             for rows in layouts:
-                parts = [
-                    values(dtype, 3 * n, rank).reshape(n, 3) for rank, n in enumerate(rows)
-                ]
+                parts = [values(dtype, 3 * n, rank).reshape(n, 3) for rank, n in enumerate(rows)]
                 wanted = np.concatenate(parts)
                 for counts in (rows, None):
                     result = comm.allgatherv(parts[comm.rank], counts, algorithm=algorithm)

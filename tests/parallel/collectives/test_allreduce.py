@@ -9,9 +9,7 @@ from support.reduction import DTYPES, OPS, assert_reduced, is_defined, sizes, va
 import hpcomm
 from hpcomm import _core
 
-ALGORITHMS = [
-    row["name"] for row in _core.algorithms() if row["collective"] == "allreduce"
-]
+ALGORITHMS = [row["name"] for row in _core.algorithms() if row["collective"] == "allreduce"]
 
 
 @pytest.mark.mpi(ranks=[1, 2, 3, 4], timeout=240, unit="s")
