@@ -21,6 +21,7 @@ from hpcomm.hyparflow.framework import find_framework
 from hpcomm.hyparflow.history import History
 from hpcomm.hyparflow.hooks import Hooks
 from hpcomm.hyparflow.loops import TrainingRun
+from hpcomm.hyparflow.nonfinite import LossGuard
 from hpcomm.hyparflow.plan import agree_on_data, open_data, plan_data
 from hpcomm.hyparflow.session import Session, world_of
 from hpcomm.hyparflow.structure import map_arrays, unpack
@@ -250,7 +251,7 @@ def fit(
                 session, callbacks, verbose=verbose, epochs=last, steps=source.steps
             )
         params = {"epochs": last, "steps": source.steps, "verbose": verbose}
-        history = History(params=world.broadcast_object(params), split=session.trainer.split)
+        history = History(params=world.broadcast_object(params), split=session.trainer.stages)
         TrainingRun(
             session=session,
             hooks=Hooks(session.comm, session.service, host, session.trainer.set_learning_rate),
@@ -261,7 +262,7 @@ def fit(
             initial_epoch=first,
             seed=order_seed,
             checkpoint=policy,
-            terminate_on_nan=terminate_on_nan and not nan_callback,
+            guard=LossGuard() if terminate_on_nan and not nan_callback else None,
             history=history,
             resumed=state if state is not None and state.in_epoch else None,
         ).run()

@@ -19,7 +19,7 @@ class History:
         params: ``"epochs"``, ``"steps"`` (per epoch; None where the data do not say) and
             ``"verbose"``.
         model: the whole trained model on the ranks that ``gather`` named, elsewhere None.
-        split: the table of the stages (layers, parameters, time, memory), as the trainer made it.
+        split: the stages (layers, parameters, time, memory), one dict per stage.
     """
 
     epoch: list[int] = field(default_factory=list)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hpcomm.hyparflow.nonfinite import check_loss
 from hpcomm.hyparflow.training_state import TrainingState
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from hpcomm.hyparflow.data import Batch, DataSource
     from hpcomm.hyparflow.history import History
     from hpcomm.hyparflow.hooks import Hooks
+    from hpcomm.hyparflow.nonfinite import LossGuard
     from hpcomm.hyparflow.session import Session
 
 __all__ = ["TrainingRun", "test_all"]
@@ -34,7 +34,7 @@ class TrainingRun:
         initial_epoch: where to begin.
         seed: of the order of the data.
         checkpoint: when to save.
-        terminate_on_nan: whether a loss that is no number ends the training.
+        guard: ends the training when the loss is no number; None lets it go on.
         history: what is returned.
         resumed: what was restored, until the first epoch goes on with it.
         epoch: the current epoch.
@@ -50,7 +50,7 @@ class TrainingRun:
     initial_epoch: int
     seed: int
     checkpoint: CheckpointPolicy | None
-    terminate_on_nan: bool
+    guard: LossGuard | None
     history: History
     resumed: TrainingState | None = None
     epoch: int = 0
@@ -133,8 +133,8 @@ class TrainingRun:
         session = self.session
         result = session.trainer.train_step(batch.step)
         session.touched()
-        if self.terminate_on_nan:
-            check_loss(result.loss, epoch=self.epoch, step=step)
+        if self.guard is not None:
+            self.guard.check(result.loss, skipped=result.skipped, epoch=self.epoch, step=step)
         session.measurement.update(batch, result)
 
     def _end_of_step(self, step: int) -> None:
