@@ -70,11 +70,26 @@ def test_shared_memory_counts_by_share():
     assert abs(gained - size / 2) < 4 * MIB
 
 
+def test_peak_memory_counts_shared_memory_that_comes_later():
+    from multiprocessing import shared_memory
+
+    size = 32 * MIB
+    meter = memory.PeakMemory(interval_s=0.001).start()
+    area = shared_memory.SharedMemory(create=True, size=size)
+    try:
+        np.frombuffer(area.buf, np.uint8)[:] = 1
+        peak = meter.stop()
+    finally:
+        area.close()
+        area.unlink()
+    assert size - 2 * MIB <= peak < size + 8 * MIB
+
+
 def test_private_bytes_without_the_kernels_help_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_ROLLUP", tmp_path / "absent")
     with pytest.raises(UnsupportedError, match="cannot be read"):
         memory.private_bytes()
-    (tmp_path / "old").write_text("Rss: 12 kB\nPss: 4 kB\n")
+    (tmp_path / "old").write_text("Rss:        12 kB\nPss:         4 kB\n")
     monkeypatch.setattr(memory, "_ROLLUP", tmp_path / "old")
     with pytest.raises(UnsupportedError, match="Pss_Anon"):
         memory.private_bytes()
