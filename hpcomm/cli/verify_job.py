@@ -131,10 +131,10 @@ def work(options: VerifyOptions) -> bool:
         path = Path(controlled or options.state or Path(folder) / "state.jsonl")
         state = StateFile(path)
         if comm.rank == 0:
-            import keras  # noqa: F401  so that its version is part of the environment
-
             from hpcomm.environment import environment
+            from hpcomm.verify.references import versions
 
+            versions()  # loads the framework, which the environment then names
             state.open(environment())
         run_cases(
             options.cases,

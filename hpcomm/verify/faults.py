@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from hpcomm.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 FAULTS = ("scale", "skip", "order")
 """``scale``: micro-batches count equally, whatever their size. ``skip``: of several partial errors
-of a tensor only the first is kept. ``order``: on the rank that computes the loss, the first two
-micro-batches change places."""
+of a tensor only the first is kept. ``order``: on the rank that computes the loss, two neighbouring
+micro-batches of the same size change places."""
 
 
 def plant(name: str, trainer: Any) -> Callable[[], bool]:
@@ -48,11 +48,14 @@ def plant(name: str, trainer: Any) -> Callable[[], bool]:
         acted[0] = acted[0] or len(kept) > 1
         return original(kept[:1])
 
-    def swapped(array: Any, index: int) -> Any:
-        if trainer.micro_batches < 2 or not trainer.is_loss_stage or index > 1:
-            return original(array, index)
+    def swapped(array: Any, index: int, ranges: Sequence[tuple[int, int]]) -> Any:
+        sizes = [stop - start for start, stop in ranges]
+        # Equally long ones, so that nothing but the order is wrong.
+        pair = next((i for i in range(len(sizes) - 1) if sizes[i] == sizes[i + 1]), None)
+        if pair is None or not trainer.is_loss_stage or index not in (pair, pair + 1):
+            return original(array, index, ranges)
         acted[0] = True
-        return original(array, 1 - index)
+        return original(array, 2 * pair + 1 - index, ranges)
 
     method, wrong = {
         "scale": ("micro_batch_weight", equal_weight),

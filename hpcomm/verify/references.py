@@ -28,7 +28,7 @@ def reference(case: Case, folder: Path) -> Outcome:
         folder: where references are kept; made if need be.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    name = hashlib.sha256(f"{_FORMAT}/{_versions()}/{case.reference_key}".encode()).hexdigest()[:24]
+    name = hashlib.sha256(f"{_FORMAT}/{versions()}/{case.reference_key}".encode()).hexdigest()[:24]
     path = folder / f"{case.model}-{name}.npz"
     if path.exists():
         return _load(path)
@@ -50,7 +50,8 @@ def compute(case: Case) -> Outcome:
     return Outcome(found["losses"], found["outputs"], found["gradients"], found["weights"])
 
 
-def _versions() -> str:
+def versions() -> str:
+    """Import the framework and return its versions."""
     import keras
     import tensorflow as tf
 

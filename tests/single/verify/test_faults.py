@@ -23,8 +23,9 @@ class _Trainer:
     def sum_partial_errors(self, parts):
         return sum(parts)
 
-    def slice_micro_batch(self, array, index):
-        return np.array_split(array, self.micro_batches)[index]
+    def slice_micro_batch(self, array, index, ranges):
+        start, stop = ranges[index]
+        return array[start:stop]
 
 
 def test_scale_counts_micro_batches_equally():
@@ -45,22 +46,27 @@ def test_skip_drops_all_but_the_first_error():
     assert acted()
 
 
-def test_order_swaps_two_micro_batches_where_the_loss_is():
-    trainer = _Trainer(micro_batches=3)
+def test_order_swaps_two_micro_batches_of_the_same_size_where_the_loss_is():
+    trainer = _Trainer()
     acted = plant("order", trainer)
-    array = np.arange(6)
-    assert trainer.slice_micro_batch(array, 2).tolist() == [4, 5]
+    array, ranges = np.arange(10), [(0, 4), (4, 7), (7, 10)]
+    assert trainer.slice_micro_batch(array, 0, ranges).tolist() == [0, 1, 2, 3]
     assert not acted()
-    assert trainer.slice_micro_batch(array, 0).tolist() == [2, 3]
-    assert trainer.slice_micro_batch(array, 1).tolist() == [0, 1]
+    assert trainer.slice_micro_batch(array, 1, ranges).tolist() == [7, 8, 9]
+    assert trainer.slice_micro_batch(array, 2, ranges).tolist() == [4, 5, 6]
     assert acted()
 
 
-@pytest.mark.parametrize("values", [{"micro_batches": 1}, {"is_loss_stage": False}])
-def test_order_without_anything_to_swap_has_no_effect(values):
-    trainer = _Trainer(**values)
+@pytest.mark.parametrize(
+    ("is_loss_stage", "ranges"),
+    [(True, [(0, 6)]), (False, [(0, 3), (3, 6)]), (True, [(0, 4), (4, 6)])],
+    ids=["one", "other stage", "sizes"],
+)
+def test_order_without_anything_to_swap_has_no_effect(is_loss_stage, ranges):
+    trainer = _Trainer(is_loss_stage=is_loss_stage)
     acted = plant("order", trainer)
-    trainer.slice_micro_batch(np.arange(6), 0)
+    start, stop = ranges[0]
+    assert trainer.slice_micro_batch(np.arange(6), 0, ranges).tolist() == list(range(start, stop))
     assert not acted()
 
 
