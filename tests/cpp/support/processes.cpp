@@ -119,7 +119,7 @@ std::shared_ptr<Communicator> make_communicator(ProcessScope& scope, Communicato
 }  // namespace hpcomm::testing
 
 #if defined(__SANITIZE_THREAD__)
-extern "C" const char* __tsan_default_options();
+extern "C" [[gnu::visibility("default")]] const char* __tsan_default_options();
 // The ranks are forked from a process that has run threads, and start their own.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 #endif
