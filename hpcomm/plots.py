@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _COLOURS = {
     "forward": "#4477aa",
     "backward": "#228833",
+    "forward and backward": "#117777",
     "update": "#aa3377",
     "send": "#ccbb44",
     "receive": "#ee6677",
@@ -76,7 +77,7 @@ def draw_run(
 def _kind(span: Span) -> str:
     if span.category != "compute":
         return span.category
-    return "backward" if span.name.startswith("backward") else "forward"
+    return span.name if span.name in _COLOURS else "other"
 
 
 def _draw_lanes(

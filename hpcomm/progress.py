@@ -94,5 +94,7 @@ class TrainingProgress:
             return
         shown = "  ".join(f"{name} {value:.4f}" for name, value in figures.items())
         self._console.print(
-            f"epoch {epoch + 1}/{self._epochs}  {shown}  {seconds:.1f} s", highlight=False
+            f"epoch {epoch + 1}/{self._epochs}  {shown}  {seconds:.1f} s",
+            highlight=False,
+            soft_wrap=True,
         )

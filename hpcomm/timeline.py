@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 _COMMUNICATION = ("send", "receive", "allreduce")
 
+_HALVES = {
+    "forward": ("forward",),
+    "backward": ("backward",),
+    # The last stage runs both at once.
+    "forward and backward": ("forward", "backward"),
+}
+
 Steps = dict[int, list[StepRecord]]
 
 
@@ -200,13 +207,13 @@ def expected_bubble(pipeline: Sequence[Sequence[StepRecord]]) -> float:
         for stage, order in enumerate(orders):
             while position[stage] < len(order):
                 kind, micro_batch = order[position[stage]]
-                before = stage - 1 if kind == "forward" else stage + 1
-                key = (before, kind, micro_batch)
-                needed = 0 <= before < len(orders) and (kind, micro_batch) in orders[before]
-                if needed and key not in done:
+                before = _predecessor(orders, stage, kind, micro_batch)
+                if before is not None and before not in done:
                     break
-                clock[stage] = max(clock[stage], done.get(key, 0.0)) + durations[stage][kind]
-                done[stage, kind, micro_batch] = clock[stage]
+                ready = done[before] if before is not None else 0.0
+                clock[stage] = max(clock[stage], ready) + durations[stage][kind]
+                for half in _HALVES[kind]:
+                    done[stage, half, micro_batch] = clock[stage]
                 position[stage] += 1
                 moved = True
         if not moved:
@@ -214,6 +221,18 @@ def expected_bubble(pipeline: Sequence[Sequence[StepRecord]]) -> float:
     busy = sum(durations[stage][kind] for stage, order in enumerate(orders) for kind, _ in order)
     makespan = max(clock, default=0.0)
     return 1.0 - busy / (len(orders) * makespan) if makespan else 0.0
+
+
+def _predecessor(
+    orders: Sequence[Sequence[tuple[str, int]]], stage: int, kind: str, micro_batch: int
+) -> tuple[int, str, int] | None:
+    """Return what must be done on the neighbouring stage before an action can begin."""
+    half = "backward" if kind == "backward" else "forward"
+    neighbour = stage + (1 if half == "backward" else -1)
+    if not 0 <= neighbour < len(orders):
+        return None
+    found = any(half in _HALVES[k] and m == micro_batch for k, m in orders[neighbour])
+    return (neighbour, half, micro_batch) if found else None
 
 
 def representative_step(steps_by_rank: Steps) -> int:
@@ -224,11 +243,7 @@ def representative_step(steps_by_rank: Steps) -> int:
 
 
 def _stage_work(record: StepRecord) -> list[Span]:
-    return [
-        span
-        for span in record.spans
-        if span.category == "compute" and span.name in ("forward", "backward")
-    ]
+    return [span for span in record.spans if span.category == "compute" and span.name in _HALVES]
 
 
 def _all_spans(steps_by_rank: Steps) -> Iterable[tuple[int, Span]]:

@@ -92,7 +92,7 @@ def show(report: Report) -> None:
     """Write the figures of a training on standard error."""
     from rich.console import Console
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
     summary = report.summary
     if report.options.partitions > 1 and summary.steps:
         imbalance = summary.expected_bubble - summary.ideal_bubble

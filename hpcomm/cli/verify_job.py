@@ -54,7 +54,7 @@ def list_all(cases: Sequence[Case]) -> None:
 
     from hpcomm.verify.case import MODELS
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     table = Table("model", "what it is", box=None)
     for name in MODELS:
         table.add_row(name, registry.get(name).summary)
@@ -179,7 +179,8 @@ def _report(options: VerifyOptions, state: StateFile) -> bool:
         Path(options.json_file).write_text(text + "\n", encoding="utf-8")
     from rich.console import Console
 
-    console = Console(stderr=True, highlight=False)
+    width = None if sys.stderr.isatty() else 120
+    console = Console(stderr=True, highlight=False, width=width)
     if options.verbose:
         console.print(make_table(results))
     failed = [result for result in results if not result["passed"]]

@@ -71,12 +71,12 @@ def make_table(results: Sequence[dict[str, Any]]) -> Table:
     """Return the results as a table for the terminal."""
     from rich.table import Table
 
-    table = Table(title="largest relative difference to one process")
-    for column in ("model", "strategy", "P×R", "micro-batches", "schedule"):
-        table.add_column(column)
+    table = Table(title="largest relative difference to one process", box=None)
+    for column in ("model", "strategy", "P×R", "M", "schedule"):
+        table.add_column(column, no_wrap=True)
     for quantity in QUANTITIES:
-        table.add_column(quantity.replace("_", " "), justify="right")
-    table.add_column("verdict")
+        table.add_column(quantity.split("_")[0], justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
     for result in results:
         distances = result["max_rel_error"]
         shown = [f"{distances[name]:.1e}" if distances else "–" for name in QUANTITIES]

@@ -38,6 +38,25 @@ def test_bubble_counts_imbalance():
     assert expected_bubble(lanes) == pytest.approx(want)
 
 
+def test_expected_bubble_knows_a_last_stage_that_does_both_at_once():
+    """Two equal stages, of which the last runs forward and backward of a micro-batch together."""
+    forward, both, backward, pieces = 10, 30, 20, 4
+    first, last = [], []
+    clock = 0
+    for m in range(pieces):
+        first.append(Span("compute", "forward", clock * MS, (clock + forward) * MS, 0, m))
+        clock += forward
+    for m in range(pieces):
+        begin = forward + m * both
+        last.append(Span("compute", "forward and backward", begin * MS, (begin + both) * MS, 0, m))
+        begin += both
+        first.append(Span("compute", "backward", begin * MS, (begin + backward) * MS, 0, m))
+    end = forward + pieces * both + backward
+    lanes = [[StepRecord(0, 0, end * MS, first)], [StepRecord(0, 0, end * MS, last)]]
+    assert measured_bubble([lane[0] for lane in lanes]) == pytest.approx(1 / 5)
+    assert expected_bubble(lanes) == pytest.approx(1 / 5) == pytest.approx(ideal_bubble(2, 4))
+
+
 def test_expected_bubble_leaves_communication_out():
     quick = pipeline_records([10, 10], [20, 20], 4)
     slow = pipeline_records([10, 10], [20, 20], 4, send_ms=5)
