@@ -23,6 +23,8 @@ namespace {
 constexpr int kPatienceSeconds = 3;
 
 std::atomic<Failed> failed{Failed::no};
+pid_t owner = 0;     // the process that initialised MPI
+int exit_code = -1;  // as far as Python said; the interpreter tells no callback
 bool finalize_is_ours = false;
 int (*mpi_finalize)() = nullptr;
 int (*mpi_finalized)(int*) = nullptr;
@@ -38,12 +40,13 @@ void give_up_after_a_while() {
 
 /// Runs at the very end of the interpreter. Callbacks run in the reverse order of their
 /// registration, so where mpi4py finalises MPI (it was imported before), this one comes first and
-/// can still leave.
+/// can still leave. A child of fork must not touch its parent's MPI.
 void leave() {
-  if (failed == Failed::lost_rank) {
+  const bool is_child = getpid() != owner;
+  if (is_child || failed == Failed::lost_rank) {
     if (finalize_is_ours) return;  // nobody else will finalise
     std::fflush(nullptr);
-    _exit(1);
+    _exit(exit_code >= 0 ? exit_code : (is_child ? 0 : 1));
   }
   if (failed == Failed::perhaps) give_up_after_a_while();
   if (!finalize_is_ours || mpi_finalize == nullptr) return;
@@ -55,6 +58,7 @@ void leave() {
 void leave_mpi_at_exit(const std::string& library_path, bool is_ours) {
   static bool is_registered = false;
   finalize_is_ours = is_ours;
+  owner = getpid();
   if (is_registered) return;
   is_registered = true;
   void* library = dlopen(library_path.c_str(), RTLD_NOW | RTLD_NOLOAD);
@@ -80,6 +84,9 @@ void bind_exit(py::module_& module) {
   module.def(
       "mark_lost", [] { mark_failed(Failed::lost_rank); },
       "A rank is gone for certain; MPI_Finalize would hang.");
+  module.def(
+      "note_exit_code", [](int code) { exit_code = code; }, py::arg("code"),
+      "What this process is going to exit with, for where it has to leave early.");
   module.def("has_failed", [] { return failed.load() != Failed::no; });
 }
 

@@ -6,18 +6,19 @@ goes through duplicates, so it never meets what the user sends on COMM_WORLD.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hpcomm import _core
 from hpcomm.bootstrap import guard
 from hpcomm.bootstrap.membership import Membership
 from hpcomm.errors import CommTimeoutError, LaunchError, PeerDiedError
 from hpcomm.launch import environment
+from hpcomm.launch.leftovers import mpi_files
 from hpcomm.launch.session import Session
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MpiGroup", "join", "load"]
 
-# How MPICH and Open MPI call their files in /dev/shm.
-_MPI_FILES = ("mpich_", "sm_segment.", "vader_segment.", "osc_")
 _LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
@@ -94,21 +93,47 @@ def load(*, allow_singleton: bool) -> ModuleType:
     Raises:
         LaunchError: no MPI, the wrong one for the launcher, or MPI was finalised already.
     """
-    is_ours = "mpi4py.MPI" not in sys.modules
-    mpi, level = _import()
+    mpi = _start(allow_singleton)
     if mpi.Is_finalized():
         raise LaunchError(
             "MPI was finalised already and cannot be started again; call hpcomm.init() before "
             "MPI.Finalize()"
         )
-    if not mpi.Is_initialized():
+    return mpi
+
+
+@functools.cache
+def _start(allow_singleton: bool) -> ModuleType:
+    mpi, level = _import()
+    if mpi.Is_finalized():
+        return mpi
+    is_ours = not mpi.Is_initialized()
+    if is_ours:
         guard.check_vendor(version(mpi), allow_singleton=allow_singleton)
         mpi.Init_thread(getattr(mpi, f"THREAD_{level.upper()}"))
-        is_ours = True
-    elif is_ours:  # a library below Python did it, and will finalise it
-        is_ours = False
     _core.leave_mpi_at_exit(str(mpi.__file__), is_ours)
+    if not is_ours:
+        os.register_at_fork(after_in_child=_remember_exit_code)
     return mpi
+
+
+def _remember_exit_code() -> None:
+    """In a child of fork, have the core told the exit code.
+
+    It leaves before mpi4py finalises the parent's MPI, at a point where the interpreter does not
+    say any more which code it has in mind.
+    """
+    leave, report = sys.exit, sys.excepthook
+
+    def exit_with(code: str | int | None = None, /) -> NoReturn:
+        _core.note_exit_code(code if isinstance(code, int) else int(code is not None))
+        leave(code)
+
+    def report_and_fail(kind: Any, error: Any, trace: Any) -> None:
+        _core.note_exit_code(1)
+        report(kind, error, trace)
+
+    sys.exit, sys.excepthook = exit_with, report_and_fail
 
 
 def _import() -> tuple[ModuleType, str]:
@@ -146,7 +171,9 @@ def join(config: Config, timeout_s: float) -> Membership:
     guard.check_size(world.rank, world.size, version(mpi), allow_singleton=config.allow_singleton)
     comm, request = world.Idup()
     _wait(mpi, request, timeout_s, world.rank)
-    _note_leftovers()
+    if (session := Session.of_environment()) is not None:
+        rank, _ = environment.place(os.environ)
+        session.note_leftovers(f"rank{rank}", mpi_files())
 
     def exchange(mine: bytes) -> list[bytes]:
         counts = bytearray(8 * comm.size)
@@ -161,21 +188,6 @@ def join(config: Config, timeout_s: float) -> Membership:
 
     group = MpiGroup(mpi, comm, config.chunk_limit)
     return Membership(comm.rank, comm.size, exchange, group, f"MPI ({version(mpi)})")
-
-
-def _note_leftovers() -> None:
-    """Tell the supervisor which files the MPI library keeps in /dev/shm.
-
-    It deletes them in MPI_Finalize, which a rank that dies, or outlives a dead one, does not call.
-    """
-    session = Session.of_environment()
-    if session is None:
-        return
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    paths = {line.split(None, 5)[5] for line in lines if " /dev/shm/" in line}
-    names = {path for path in paths if Path(path).name.startswith(_MPI_FILES)}
-    rank, _ = environment.place(os.environ)
-    session.note_leftovers(rank, sorted(names))
 
 
 def _wait(mpi: ModuleType, request: Request, timeout_s: float, rank: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hpcomm.errors import LaunchError
 from hpcomm.launch import cpus, mpiexec, report
-from hpcomm.launch.events import Events, adopt_orphans, die_with_parent
+from hpcomm.launch.events import Events, adopt_orphans
 from hpcomm.launch.rendezvous import Server
 from hpcomm.launch.session import Session
 
@@ -143,13 +143,11 @@ class Job:
     def _spawn(
         self, line: Sequence[str], environment: dict[str, str], *, reads_input: bool = True
     ) -> None:
-        # A group of its own: Ctrl-C reaches the launcher alone, which passes it on in order. Such
-        # a group may not read from a terminal.
+        # A group of its own: Ctrl-C reaches this process alone, which passes it on in order. Such
+        # a group may not read from a terminal. If this process is killed, supervisors notice.
         source = None if reads_input and not sys.stdin.isatty() else subprocess.DEVNULL
         try:
-            process = subprocess.Popen(
-                line, env=environment, process_group=0, stdin=source, preexec_fn=die_with_parent
-            )
+            process = subprocess.Popen(line, env=environment, process_group=0, stdin=source)
         except OSError as error:
             raise LaunchError(f"cannot start {line[0]!r}: {error.strerror}") from error
         self.processes.append(process)

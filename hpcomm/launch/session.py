@@ -140,9 +140,9 @@ class Session:
         """Return how many ranks are gone."""
         return sum(1 for _ in self.path.glob("done.*"))
 
-    def note_leftovers(self, rank: int, paths: list[str]) -> None:
-        """Note files that MPI deletes when it is finalised, which may not happen."""
-        self._publish(f"leftovers.{rank}", {"host": socket.gethostname(), "paths": paths})
+    def note_leftovers(self, who: str, paths: list[str]) -> None:
+        """Note files of this machine that `remove_leftovers` has to delete."""
+        self._publish(f"leftovers.{who}", {"host": socket.gethostname(), "paths": paths})
 
     def remove_leftovers(self) -> None:
         """Delete the files of this machine that `note_leftovers` was told about."""

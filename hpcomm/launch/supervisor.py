@@ -22,6 +22,7 @@ from pathlib import Path
 
 from hpcomm.launch import cpus, environment
 from hpcomm.launch.events import Events, adopt_orphans, die_with_parent
+from hpcomm.launch.leftovers import mpi_files
 from hpcomm.launch.output import LabelledCopy
 from hpcomm.launch.session import Failure, Session
 
@@ -144,6 +145,7 @@ class Supervisor:
         self.grace_ends_s = float("inf")
         self.next_step_s = time.monotonic() + PATIENCE_S[number]
         if self.child is not None:
+            self.session.note_leftovers(f"child{self.rank}", mpi_files(self.child.pid))
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.child.pid, number)
 
