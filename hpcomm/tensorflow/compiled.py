@@ -13,6 +13,7 @@ from hpcomm.tensorflow.stage_math import Reach, Weights
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hpcomm.tensorflow.cut import Cut
     from hpcomm.tensorflow.stage_math import StageMath
 
 __all__ = ["CompiledPasses"]
@@ -35,7 +36,7 @@ class CompiledPasses:
         self._error_specs = list(error_specs)
         self._scalar = tf.TensorSpec([], tf.int64)
         self._weight = tf.TensorSpec([], keras.backend.floatx())
-        self._cut: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+        self._cut: Cut | None = None
         self._has_added = False
         self._fused = _BySpec(self._trace_fused)
         self._inferred = _BySpec(self._trace_infer)
@@ -57,17 +58,22 @@ class CompiledPasses:
         assert self._last_reach is not None
         return self._last_reach
 
+    @property
+    def kept(self) -> list[Any]:
+        """Symbolic activations that a forward pass keeps for its backward pass."""
+        return self._cut.kept if self._cut is not None else []
+
     def forward(self, inputs: Sequence[Any], key: Any, first: Any) -> tuple[list[Any], Any, Any]:
         """Return outputs, the sum of added losses (or None), and the state for `backward`."""
         assert self._cut is not None
-        outputs, state = self._cut[0](*inputs, key, first)
+        outputs, state = self._cut.forward(*inputs, key, first)
         added = outputs.pop() if self._has_added else None
         return outputs, added, state
 
     def backward(self, state: Any, errors: Sequence[Any], added_seed: Any) -> list[Any]:
         """Return the gradients of the sources; None where there is none."""
         assert self._cut is not None
-        return list(self._cut[1](state, *errors, added_seed))
+        return list(self._cut.backward(state, *errors, added_seed))
 
     def forward_backward(
         self,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
@@ -24,7 +24,7 @@ from hpcomm.errors import InternalError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["Joint", "cut"]
+__all__ = ["Cut", "Joint", "cut"]
 
 _SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 """Gradient operations that only look at the shape of an activation: done in the forward part."""
@@ -69,27 +69,38 @@ class Joint:
         return reached
 
 
-def cut(joint: Joint) -> tuple[Callable[..., Any], Callable[..., Any]]:
+class Cut(NamedTuple):
+    """A divided function.
+
+    Attributes:
+        forward: ``forward(*early) → (outputs, state)``, compiled. ``state`` is a list of variant
+            tensors; dropping it frees the activations.
+        backward: ``backward(state, *late) → gradients``, compiled.
+        kept: symbolic tensors that ``state`` holds.
+    """
+
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
+    kept: list[Any]
+
+
+def cut(joint: Joint) -> Cut:
     """Divide a traced function.
 
     Args:
         joint: the function.
-
-    Returns:
-        ``forward(*early) → (outputs, state)`` and ``backward(state, *late) → gradients``, compiled.
-        ``state`` is a list of variant tensors; dropping it frees the activations.
     """
-    return _Cut(joint).functions()
+    return _Cutter(joint).functions()
 
 
-class _Cut:
+class _Cutter:
     def __init__(self, joint: Joint) -> None:
         self._joint = joint
         graph = joint.function.graph
         operations = graph.get_operations()
-        self._early_ops = operations[: joint.num_forward_ops]
-        self._late_ops = operations[joint.num_forward_ops :]
-        self._in_forward = {op.name for op in self._early_ops}
+        self._in_forward = _with_ancestors(operations[: joint.num_forward_ops])
+        self._early_ops = [op for op in operations if op.name in self._in_forward]
+        self._late_ops = [op for op in operations if op.name not in self._in_forward]
         self._graph_def = graph.as_graph_def()
         count = len(joint.function.inputs) - len(joint.function.captured_inputs)
         self._captures = dict(
@@ -105,7 +116,7 @@ class _Cut:
         self._moved = self._shape_ops_on_activations()
         self._again = self._cheap_again()
 
-    def functions(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def functions(self) -> Cut:
         joint = self._joint
         backward_ops, kept = self._backward_part()
         forward_names = (self._in_forward | self._moved) - self._placeholders
@@ -144,9 +155,10 @@ class _Cut:
             return [None if t is None else next(found) for t in joint.gradients]
 
         run_forward, run_backward = (f.get_concrete_function() for f in (forward, backward))
-        return (
+        return Cut(
             lambda *early: run_forward(list(early)),
             lambda state, *late: run_backward(state, list(late)),
+            kept,
         )
 
     def _shape_ops_on_activations(self) -> set[str]:
@@ -249,6 +261,22 @@ class _Cut:
             else:
                 raise InternalError(f"tensor {tensor.name!r} lies in no part of the cut graph")
         return result
+
+
+def _with_ancestors(operations: Sequence[Any]) -> set[str]:
+    """Return the names of operations and of all that they depend on.
+
+    The gradient of a loop makes the loop itself save its values, into lists that are recorded with
+    the gradient: those belong to the forward part.
+    """
+    names: set[str] = set()
+    stack = list(operations)
+    while stack:
+        op = stack.pop()
+        if op.name not in names:
+            names.add(op.name)
+            stack.extend(tensor.op for tensor in op.inputs)
+    return names
 
 
 def _batched(items: Sequence[Any], size: int) -> list[list[Any]]:
