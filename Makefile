@@ -107,6 +107,18 @@ asan: $(DEVELOP) ## C++ tests under AddressSanitizer and UndefinedBehaviorSaniti
 tsan: $(DEVELOP) ## C++ tests under ThreadSanitizer
 	$(CMAKE) --workflow --preset tsan
 
+# ---- measurements -----------------------------------------------------------------------------------------
+
+.PHONY: verify bench
+verify: setup-openmpi ## the whole matrix of hpcomm verify under both MPIs; goes on where it was stopped
+	@mkdir -p runs
+	$(BIN)/hpcomm verify --state runs/verify-mpich.jsonl --json runs/verify-mpich.json
+	$(OMPI)/hpcomm verify --state runs/verify-openmpi.jsonl --json runs/verify-openmpi.json
+bench: setup ## step time against plain Keras, memory against one process
+	@mkdir -p runs
+	$(BIN)/python bench/step_time.py --json runs/step_time.json --plot runs/step_time.png
+	$(BIN)/python bench/memory.py --json runs/memory.json
+
 # ---- quality ----------------------------------------------------------------------------------------------
 
 CXX_FILES = $(shell git ls-files '*.cpp' '*.hpp' 2>/dev/null)
