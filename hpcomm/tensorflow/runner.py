@@ -46,7 +46,7 @@ class KerasRunner(KerasStage):
 
     def figures(self, reduced: Sequence[Any] | None) -> np.ndarray:
         """Return this stage's share of (sum of squares, number of overflows) of the gradients."""
-        return np.asarray(self._figures(reduced), np.float64)
+        return self._figures(reduced).numpy().astype(np.float64)
 
     def update(self, reduced: Sequence[Any] | None, figures: Sequence[float]) -> bool:
         """Update the weights; return whether that was skipped because of overflows.
@@ -66,7 +66,7 @@ class KerasRunner(KerasStage):
         scale = float(self._scale)
         owned = set(self.spec.owned)
         return {
-            index: np.array(gradient) / np.asarray(scale, gradient.dtype.as_numpy_dtype)
+            index: gradient.numpy() / gradient.dtype.as_numpy_dtype(scale)
             for index, gradient in zip(self._trainable, self._gradients(reduced), strict=True)
             if gradient is not None and index in owned
         }
@@ -93,7 +93,7 @@ class KerasRunner(KerasStage):
 
     def read(self, variables: Sequence[int]) -> list[np.ndarray]:
         """Return values of this stage's variables."""
-        return [np.array(self.graph.native.variables[i].value) for i in variables]
+        return [self.graph.native.variables[i].value.numpy() for i in variables]
 
     def write(self, variables: Sequence[int], values: Sequence[np.ndarray]) -> None:
         """Set values of this stage's variables."""
@@ -118,7 +118,7 @@ class KerasRunner(KerasStage):
     def read_optimizer(self, keys: Sequence[str]) -> list[np.ndarray]:
         """Return values of optimizer variables."""
         found = self._slots()
-        return [np.array(found[key].value) for key in keys]
+        return [found[key].value.numpy() for key in keys]
 
     def write_optimizer(self, values: Mapping[str, np.ndarray]) -> None:
         """Set values of optimizer variables; keys that this stage does not have are ignored."""

@@ -21,7 +21,7 @@ __all__ = ["read", "read_optimizer", "write", "write_optimizer"]
 
 def read(graph: LayerGraph, variables: Sequence[int]) -> list[np.ndarray]:
     """Return values of variables by index."""
-    return [np.array(graph.native.variables[i].value) for i in variables]
+    return [graph.native.variables[i].value.numpy() for i in variables]
 
 
 def write(graph: LayerGraph, variables: Sequence[int], values: Sequence[np.ndarray]) -> None:
@@ -34,7 +34,7 @@ def read_optimizer(graph: LayerGraph) -> dict[str, np.ndarray]:
     optimizer = graph.native.model.optimizer
     if optimizer is None or not optimizer.built:
         return {}
-    return {slot.key: np.array(slot.variable.value) for slot in _slots(graph)}
+    return {slot.key: slot.variable.value.numpy() for slot in _slots(graph)}
 
 
 def write_optimizer(graph: LayerGraph, values: Mapping[str, np.ndarray]) -> None:
