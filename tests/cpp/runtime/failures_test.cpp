@@ -194,7 +194,8 @@ BOOST_AUTO_TEST_CASE(close_gives_up_pending_receives_and_lets_sends_complete) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(the_death_of_a_peer_is_noticed_in_messages_and_collectives) {
+BOOST_AUTO_TEST_CASE(the_death_of_a_peer_is_noticed_in_messages_and_collectives,
+                     *boost::unit_test::precondition(forked_ranks_may_start_threads)) {
   for (const int kind : {0, 1, 2}) {
     const auto results = run_processes(
         3,
@@ -241,7 +242,8 @@ BOOST_AUTO_TEST_CASE(a_stopped_process_is_not_dead) {
   require_success(results, {0, 1});
 }
 
-BOOST_AUTO_TEST_CASE(a_forked_child_gets_an_error_from_every_call_and_harms_nobody) {
+BOOST_AUTO_TEST_CASE(a_forked_child_gets_an_error_from_every_call_and_harms_nobody,
+                     *boost::unit_test::precondition(forked_ranks_may_start_threads)) {
   const auto results = run_processes(2, [](ProcessScope& scope) {
     auto comm = make_communicator(scope);
     std::vector<float> values(8, 1.0F);
@@ -312,7 +314,8 @@ BOOST_AUTO_TEST_CASE(an_interrupt_ends_a_wait_and_is_told_to_the_peers) {
   require_success(results, {0, 1});
 }
 
-BOOST_AUTO_TEST_CASE(shutdown_with_live_requests_ends_them) {
+BOOST_AUTO_TEST_CASE(shutdown_with_live_requests_ends_them,
+                     *boost::unit_test::precondition(forked_ranks_may_start_threads)) {
   const auto results = run_processes(2, [](ProcessScope& scope) {
     const auto comm = make_communicator(scope);
     std::vector<std::byte> buffer(8);

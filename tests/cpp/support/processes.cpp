@@ -110,6 +110,16 @@ std::vector<ProcessResult> run_processes(int size,
   return results;
 }
 
+boost::test_tools::assertion_result forked_ranks_may_start_threads(boost::unit_test::test_unit_id) {
+#if defined(__SANITIZE_THREAD__)
+  boost::test_tools::assertion_result skipped(false);
+  skipped.message() << "the thread sanitizer does not support new threads after a fork";
+  return skipped;
+#else
+  return true;
+#endif
+}
+
 std::shared_ptr<Communicator> make_communicator(ProcessScope& scope, CommunicatorOptions options) {
   options.rank = scope.rank;
   options.size = scope.size;
@@ -117,9 +127,3 @@ std::shared_ptr<Communicator> make_communicator(ProcessScope& scope, Communicato
 }
 
 }  // namespace hpcomm::testing
-
-#if defined(__SANITIZE_THREAD__)
-extern "C" [[gnu::visibility("default")]] const char* __tsan_default_options();
-// The ranks are forked from a process that has run threads, and start their own.
-extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
-#endif

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <boost/test/unit_test.hpp>
 #include <functional>
 #include <string>
 #include <vector>
@@ -31,6 +32,10 @@ struct ProcessResult {
 std::vector<ProcessResult> run_processes(int size,
                                          const std::function<std::string(ProcessScope&)>& body,
                                          double limit_s = 60);
+
+/// Precondition of cases whose forked ranks start threads: the thread sanitizer loses its bearings
+/// then.
+boost::test_tools::assertion_result forked_ranks_may_start_threads(boost::unit_test::test_unit_id);
 
 /// A communicator of all ranks of the run.
 std::shared_ptr<Communicator> make_communicator(ProcessScope& scope,
