@@ -4,17 +4,12 @@
 #include "support/calls.hpp"
 #include "support/repeated_memory.hpp"
 #include "support/runs.hpp"
-
-// Sanitizers keep shadow memory of every page and make this a test of patience.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
+#include "support/sanitized.hpp"
 
 namespace hpcomm::testing {
 
 BOOST_AUTO_TEST_SUITE(collectives)
+// Sanitizers keep shadow memory of every page of these buffers.
 BOOST_AUTO_TEST_SUITE(large, *boost::unit_test::enable_if<!kIsSanitized>())
 
 namespace {

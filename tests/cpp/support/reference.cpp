@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 #include <type_traits>
 
 namespace hpcomm::testing {
@@ -146,10 +147,17 @@ std::uint64_t mixed(std::uint64_t seed, std::uint64_t rank, std::uint64_t index)
 }
 
 Bytes any_bytes(int rank, std::size_t nbytes) {
-  Bytes bytes(nbytes);
-  for (std::size_t i = 0; i < nbytes; ++i)
-    bytes[i] = static_cast<std::byte>(mixed(11, static_cast<std::uint64_t>(rank), i));
-  return bytes;
+  // Made once: tests ask for them again and again.
+  static const std::vector<Bytes> by_rank = [] {
+    std::vector<Bytes> all(8, Bytes(512 * 1024));
+    for (std::size_t of = 0; of < all.size(); ++of)
+      for (std::size_t i = 0; i < all[of].size(); ++i)
+        all[of][i] = static_cast<std::byte>(mixed(11, of, i));
+    return all;
+  }();
+  const Bytes& bytes = by_rank.at(static_cast<std::size_t>(rank));
+  if (nbytes > bytes.size()) throw std::out_of_range("any_bytes");
+  return Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(nbytes));
 }
 
 Bytes exact_values(DType dtype, ReduceOp op, int rank, std::size_t count) {

@@ -227,7 +227,8 @@ BOOST_AUTO_TEST_CASE(pretended_nodes_share_no_memory_and_use_another_medium) {
 BOOST_AUTO_TEST_CASE(slots_are_aligned_separate_and_large_enough_for_all_ranks) {
   loopback::Options options;
   options.slot_bytes = 10;
-  SharedGroup& group = *loopback::World::create(3, options)->shared();
+  const std::shared_ptr<SharedGroup> shared = loopback::World::create(3, options)->shared();
+  SharedGroup& group = *shared;
   BOOST_TEST(group.slot_bytes() == 192U);
   std::vector<std::byte*> slots;
   for (int rank = 0; rank < 3; ++rank)
