@@ -126,13 +126,16 @@ class Job:
                 "HPCOMM_LOCAL_RANK": str(rank),
                 "HPCOMM_LOCAL_SIZE": size,
             }
-            self._spawn(words, {**environment, **place}, reads_input=rank == 0)
+            self._spawn(words, {**environment, **place})
 
     def _supervisor(self) -> list[str]:
         words = [sys.executable, "-m", "hpcomm.launch.supervisor"]
         words += ["--session", str(self.session.path), "--bind", self.bind]
         words += ["--grace", str(self.options.grace_s), "--memory", str(self.options.memory_bytes)]
         words += ["--prefix"] if self.options.prefix else []
+        if not self.is_remote and _has_input():
+            # Rank 0 opens it itself: some launchers of MPI lose the end of what they pass on.
+            words += ["--input", f"/proc/{os.getpid()}/fd/0"]
         program = self.options.command[0]
         named = [sys.executable] if Path(program).suffix == ".py" else []
         rest = self.options.command
@@ -140,12 +143,10 @@ class Job:
             rest = [sys.executable, *self.options.command[1:]]
         return [*words, "--", *named, *rest]
 
-    def _spawn(
-        self, line: Sequence[str], environment: dict[str, str], *, reads_input: bool = True
-    ) -> None:
-        # A group of its own: Ctrl-C reaches this process alone, which passes it on in order. Such
-        # a group may not read from a terminal. If this process is killed, supervisors notice.
-        source = None if reads_input and not sys.stdin.isatty() else subprocess.DEVNULL
+    def _spawn(self, line: Sequence[str], environment: dict[str, str]) -> None:
+        # A group of its own: Ctrl-C reaches this process alone, which passes it on in order. If
+        # this process is killed, supervisors notice.
+        source = None if self.is_remote and _has_input() else subprocess.DEVNULL
         try:
             process = subprocess.Popen(line, env=environment, process_group=0, stdin=source)
         except OSError as error:
@@ -233,6 +234,11 @@ class Job:
             self.server.close()
         self.events.close()
         self.session.remove()
+
+
+def _has_input() -> bool:
+    """Return whether standard input is a file or a pipe; ranks do not read from terminals."""
+    return not os.isatty(0)
 
 
 def _say(text: str) -> None:

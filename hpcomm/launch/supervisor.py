@@ -61,6 +61,8 @@ class Supervisor:
         for name, value in cpus.thread_variables(threads).items():
             os.environ.setdefault(name, value)
         os.environ["HPCOMM_SESSION"] = str(self.session.path)
+        if self.rank == 0 and self.options.input:
+            _take_input(self.options.input)
         self._watch()
         code = self._start()
         if code is None:
@@ -215,6 +217,12 @@ class Supervisor:
             self.events.wait(limit_s - now_s)
 
 
+def _take_input(path: str) -> None:
+    """Make ``path`` this process's standard input; what cannot be opened again is left alone."""
+    with contextlib.suppress(OSError), Path(path).open("rb", buffering=0) as file:
+        os.dup2(file.fileno(), 0)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a supervisor with the options that `hpcomm run` passes."""
     words = sys.argv[1:] if arguments is None else arguments
@@ -225,6 +233,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--bind", choices=cpus.POLICIES, default="none")
     parser.add_argument("--memory", type=int, default=0)
     parser.add_argument("--prefix", action="store_true")
+    parser.add_argument("--input", default="")
     options = parser.parse_args(words[:border])
     options.command = words[border + 1 :]
     adopt_orphans()

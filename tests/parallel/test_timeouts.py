@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 
@@ -32,9 +33,10 @@ def test_timeout_names_who_did_not_come_horovod_100_4_gloo_511_9(
     world.barrier()
     if comm.rank == absent:
         # What the others had contributed may still be there; but nobody will answer any more.
+        with contextlib.suppress(hpcomm.HpcommError):
+            comm.allreduce(np.zeros(1000, np.float32), timeout_s=5)
         with pytest.raises(hpcomm.HpcommError, match="allreduce"):
-            for _ in range(2):
-                comm.allreduce(np.zeros(1000, np.float32), timeout_s=5)
+            comm.allreduce(np.zeros(1000, np.float32), timeout_s=5)
     world.barrier()
     world.close()
 
