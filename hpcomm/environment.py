@@ -21,12 +21,13 @@ def environment() -> dict[str, Any]:
     versions = {
         name: _version(name) for name in _PACKAGES if name == "hpcomm" or name in sys.modules
     }
+    # Not the CPUs of this rank, which depend on how it was bound.
     return {
         "python": platform.python_version(),
         **versions,
         "mpi": _mpi(),
         "processor": _processor(),
-        "cpus": len(os.sched_getaffinity(0)),
+        "cpus": os.cpu_count(),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -36,6 +37,7 @@ def run(options: TrainOptions) -> None:
     """
     import hpcomm
 
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     begun_s = time.monotonic()
     with hpcomm.init() as comm:
         from hpcomm import hyparflow

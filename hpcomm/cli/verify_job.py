@@ -124,17 +124,17 @@ def work(options: VerifyOptions) -> bool:
         Whether every case passed; True where another process will tell.
     """
     import hpcomm
+    from hpcomm.environment import environment
+    from hpcomm.verify.references import versions
     from hpcomm.verify.runner import run_cases
 
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     controlled = os.environ.get(STATE_VARIABLE, "")
     with hpcomm.init() as comm, tempfile.TemporaryDirectory(prefix="hpcomm-verify-") as folder:
         path = Path(controlled or options.state or Path(folder) / "state.jsonl")
         state = StateFile(path)
+        versions()  # loads the framework, which the environment then names
         if comm.rank == 0:
-            from hpcomm.environment import environment
-            from hpcomm.verify.references import versions
-
-            versions()  # loads the framework, which the environment then names
             state.open(environment())
         run_cases(
             options.cases,

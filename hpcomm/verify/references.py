@@ -55,6 +55,8 @@ def versions() -> str:
     import keras
     import tensorflow as tf
 
+    # Every split compiles functions of its own, which TensorFlow would call retracing.
+    tf.get_logger().setLevel("ERROR")
     return f"keras {keras.__version__} tensorflow {tf.__version__}"
 
 

@@ -1,8 +1,9 @@
 """A model with two inputs, two outputs and long skips: what a cut through a graph has to survive.
 
-An image tower and a token tower run side by side and are merged; an early image feature and an
-early integer index travel past the whole trunk to the last layers; one output is made in the middle
-of the model, the other at its end.
+An image tower and a token tower run side by side and are merged; an early image feature is used
+again in the middle and at the end of the trunk, and an early integer index at its end, so that with
+four stages one tensor goes to several of them; one output is made in the middle of the model, the
+other at its end.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ def build(options: BuildOptions) -> Model:
         y = layers.Dense(_WIDTH, activation="tanh", dtype=dtype, name=f"trunk{index}")(x)
         x = layers.Add(dtype=dtype, name=f"trunk{index}_add")([x, y])
         if index == _TRUNK_LAYERS // 2:
+            middle = layers.Dense(_WIDTH, dtype=dtype, name="middle")(early)
+            x = layers.Add(dtype=dtype, name="middle_add")([x, middle])
             values = layers.Dense(4, dtype=logits_dtype(dtype), name="values")(x)
 
     code = layers.Embedding(_CODES, _WIDTH, dtype=dtype, name="code_embedding")(
