@@ -99,12 +99,13 @@ class _Numpy:
     name = "numpy"
 
     def array(self, x: Any, *, write: bool) -> NDArray[Any]:
-        del write
         if isinstance(x, np.ma.MaskedArray):
             raise InvalidArgumentError(
                 "masked arrays lose their mask on the way; pass x.filled(value)"
             )
         if isinstance(x, np.generic):
+            if write:
+                raise InvalidArgumentError("out is a scalar, which is read-only; pass an array")
             return np.asarray(x)
         result: NDArray[Any] = x.view(np.ndarray)
         return result
