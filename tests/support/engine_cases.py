@@ -114,9 +114,9 @@ def frozen() -> Any:
 def integers_across_boundaries() -> Any:
     x = keras.Input((6,), name="x")
     y = layers.Dense(6, "tanh", name="scores")(x)
-    best = ops.argsort(layers.Dense(5, name="order")(y), axis=-1)
-    z = layers.Flatten()(layers.Embedding(5, 2)(best))
-    model = keras.Model(x, layers.Dense(3)(layers.Concatenate()([z, y])))
+    order = layers.Dense(5, name="order")(y)
+    z = layers.Flatten()(layers.Embedding(5, 2)(ops.argsort(order, axis=-1)))
+    model = keras.Model(x, layers.Dense(3)(layers.Concatenate()([z, y, order])))
     model.compile("sgd", "mse")
     return model
 
@@ -138,13 +138,22 @@ def masked_batches():
     ]
 
 
+class Unflatten(layers.Layer):
+    """Give rows that were (samples times positions, width) their batch axis back."""
+
+    def call(self, rows: Any, like: Any) -> Any:
+        return ops.reshape(rows, (ops.shape(like)[0], -1, rows.shape[-1]))
+
+    def compute_output_shape(self, rows_shape: Any, like_shape: Any) -> Any:
+        return (like_shape[0], None, rows_shape[-1])
+
+
 def changing_length() -> Any:
     x = keras.Input((None, 4), name="x")
     y = layers.Conv1D(5, 3, padding="same", activation="tanh")(x)
     y = layers.Conv1D(5, 3, padding="same", activation="tanh")(y)
     # The first axis is no longer the batch: samples times positions.
-    z = layers.Dense(3)(ops.reshape(y, (-1, 5)))
-    z = ops.reshape(z, (ops.shape(y)[0], -1, 3))
+    z = Unflatten()(layers.Dense(3)(ops.reshape(y, (-1, 5))), y)
     model = keras.Model(x, layers.Dense(2)(layers.GlobalAveragePooling1D()(z)))
     model.compile("sgd", "mse")
     return model
