@@ -97,6 +97,9 @@ class Framework(Protocol):
     def to_arrays(self, structure: Any, *, call: str) -> Any:
         """Return the same structure of NumPy arrays, floats in the framework's float type."""
 
+    def input_names(self, model: Any) -> list[str]:
+        """Return the names of the model's inputs in its order."""
+
     def name_inputs(self, model: Any, x: Any, *, call: str) -> dict[str, Any]:
         """Return the arrays of ``x`` by the names of the model's inputs."""
 

@@ -189,6 +189,7 @@ def open_data(session: Session, plan: DataPlan, *, needs: Needs, seed: int) -> D
         return StreamSource(
             stream,
             needs,
+            names=framework.input_names(model),
             group=session.pipeline() if plan.shard else session.comm,
             replica=grid.replica,
             num_replicas=grid.num_replicas,

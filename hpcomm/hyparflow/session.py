@@ -15,7 +15,7 @@ from hpcomm.errors import (
     TransportError,
     UnsupportedError,
 )
-from hpcomm.hyparflow.agreement import agree
+from hpcomm.hyparflow.agreement import agree, describe
 from hpcomm.hyparflow.arguments import (
     GATHER_MODES,
     check_choice,
@@ -126,34 +126,44 @@ class Session:
         self._pipeline: Communicator | None = None
         self._fresh = {"weights": False, "optimizer": False}
         self._root_request: tuple[Any, Any, dict[str, Any]] | None = None
-        self.comm = world.dup("hyparflow")
-        self.trainer = HybridTrainer(
-            model,
-            self.comm,
-            strategy=strategy,
-            num_partitions=self.layout.partitions,
-            num_replicas=self.layout.replicas,
-            micro_batches=resolve_micro_batches(
-                micro_batches, layout=self.layout, batch_size=None, call=call
-            ),
-            micro_batch_size=micro_batch_size,
-            lpp=lpp,
-            schedule=schedule,
-            balance=balance,
-            memory_limit_bytes=memory_limit_bytes,
-            seed=seed,
-            trace=trace,
-            on_table=on_table,
+        pieces = resolve_micro_batches(
+            micro_batches, layout=self.layout, batch_size=None, call=call
         )
-        user_model = self.trainer.user_model
+        self.comm = world.dup("hyparflow")
+        try:
+            self.trainer = HybridTrainer(
+                model,
+                self.comm,
+                strategy=strategy,
+                num_partitions=self.layout.partitions,
+                num_replicas=self.layout.replicas,
+                micro_batches=pieces,
+                micro_batch_size=micro_batch_size,
+                lpp=lpp,
+                schedule=schedule,
+                balance=balance,
+                memory_limit_bytes=memory_limit_bytes,
+                seed=seed,
+                trace=trace,
+                on_table=on_table,
+            )
+            self._prepare(needs_loss=needs_loss)
+        except BaseException as error:
+            if fails_alone(error):
+                self.comm.abort(describe(error))
+            self.comm.close()
+            raise
+
+    def _prepare(self, *, needs_loss: bool) -> None:
+        model = self.trainer.user_model
         agree(
             self.comm,
-            lambda: self.framework.check_model(user_model, call=call, needs_loss=needs_loss),
+            lambda: self.framework.check_model(model, call=self.call, needs_loss=needs_loss),
         )
         self._continue_optimizer()
         metrics = None
         if needs_loss and self.comm.rank == self.keeper:
-            metrics = self.framework.make_metrics(user_model)
+            metrics = self.framework.make_metrics(model)
         self.measurement = Measurement(self.comm, self.keeper, metrics)
         wanted = metrics.needs_predictions if metrics is not None else None
         self.trainer.collect_predictions = bool(
@@ -306,9 +316,9 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         """Close; a failure of this rank alone is told to the others first."""
-        del traceback
+        del kind, traceback
         if error is not None and fails_alone(error):
-            self.abort(f"{kind.__name__ if kind else 'error'}: {error}")
+            self.abort(describe(error))
         self.close()
 
 

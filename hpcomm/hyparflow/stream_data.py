@@ -16,7 +16,7 @@ from hpcomm.hyparflow.shares import cut
 from hpcomm.hyparflow.structure import flatten, map_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from hpcomm.communicator import Communicator
     from hpcomm.hyparflow.epochs import BatchStream
@@ -39,7 +39,7 @@ class _Header:
     """What the reader tells its group of a batch, before the arrays."""
 
     count: int
-    inputs: dict[str, _Spec]
+    inputs: list[_Spec]
     targets: Any
     sample_weight: Any
 
@@ -57,6 +57,7 @@ class StreamSource:
         stream: BatchStream | None,
         needs: Needs,
         *,
+        names: Sequence[str],
         group: Communicator,
         replica: int,
         num_replicas: int,
@@ -69,6 +70,7 @@ class StreamSource:
         Args:
             stream: on rank 0 of ``group`` what it reads: `Rows` per batch; ignored elsewhere.
             needs: what this rank wants.
+            names: of all inputs of the model, in its order; ranks may call them differently.
             group: the ranks that one reader serves.
             replica: which replica this rank works for.
             num_replicas: how many there are.
@@ -82,7 +84,9 @@ class StreamSource:
         self._num_replicas = num_replicas
         self._convert = convert
         self._replicas = replicas
-        self._everyone: list[tuple[Needs, int]] = group.allgather_object((needs, replica))
+        self._wanted = [list(names).index(name) for name in needs.inputs]
+        report = (self._wanted, needs.targets, needs.whole, replica)
+        self._everyone: list[tuple[list[int], bool, bool, int]] = group.allgather_object(report)
         self.cursor: EpochCursor | None = None
         if group.rank == 0:
             assert stream is not None
@@ -182,12 +186,13 @@ class StreamSource:
         return slice(start, start + sizes[replica])
 
     def _send(self, rows: Rows, rank: int) -> None:
-        needs, replica = self._everyone[rank]
+        wanted, targets, whole, replica = self._everyone[rank]
         part = rows.take(self._range(rows.count, replica))
-        for name in needs.inputs:
-            self._send_array(part.inputs[name], rank)
-        if needs.targets or needs.whole:
-            source = rows if needs.whole else part
+        arrays = list(part.inputs.values())
+        for position in wanted:
+            self._send_array(arrays[position], rank)
+        if targets or whole:
+            source = rows if whole else part
             for array in (*flatten(source.targets), *flatten(source.sample_weight)):
                 self._send_array(array, rank)
 
@@ -195,7 +200,10 @@ class StreamSource:
         needs = self._needs
         window = self._range(header.count, self._replica)
         count = window.stop - window.start
-        inputs = {name: self._receive_array(header.inputs[name], count) for name in needs.inputs}
+        inputs = {
+            name: self._receive_array(header.inputs[position], count)
+            for name, position in zip(needs.inputs, self._wanted, strict=True)
+        }
         if not (needs.targets or needs.whole):
             return Rows(inputs, None, None, count), None
         length = header.count if needs.whole else count
@@ -236,7 +244,7 @@ def _header(rows: Rows) -> _Header:
 
     return _Header(
         rows.count,
-        {name: spec(array) for name, array in rows.inputs.items()},
+        [spec(array) for array in rows.inputs.values()],
         map_arrays(spec, rows.targets),
         map_arrays(spec, rows.sample_weight),
     )

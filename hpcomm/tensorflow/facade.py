@@ -94,8 +94,8 @@ class ModelFacade:
         put(self, "_hpcomm_exposed", {})
         put(self, "_hpcomm_optimizer_used", False)
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         """The model's class, so that ``isinstance`` answers as it would for the model."""
         return type(self._hpcomm_model)
 
@@ -208,20 +208,19 @@ class OptimizerFacade:
         object.__setattr__(self, "_hpcomm_owner", model)
         object.__setattr__(self, "_hpcomm_optimizer", optimizer)
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         """The optimizer's class, so that ``isinstance`` answers as it would for the optimizer."""
         return type(self._hpcomm_optimizer)
 
     def __getattr__(self, name: str) -> Any:
         """Return the optimizer's attribute, its state brought up to date if it may show it."""
-        value = getattr(self._hpcomm_optimizer, name)
         if name == "inner_optimizer":
-            return OptimizerFacade(self._hpcomm_owner, value)
+            return OptimizerFacade(self._hpcomm_owner, self._hpcomm_optimizer.inner_optimizer)
         if name not in _OPTIMIZER_FREE and not name.startswith("__"):
+            # This also builds an optimizer that has not been gathered before.
             self._hpcomm_owner._hpcomm_expose(optimizer=True)
-            value = getattr(self._hpcomm_optimizer, name)
-        return value
+        return getattr(self._hpcomm_optimizer, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set the learning rate; everything else belongs to the stages' optimizers."""

@@ -54,6 +54,10 @@ class KerasFramework:
         """Return the same structure of NumPy arrays, floats in Keras's float type."""
         return arrays.to_arrays(structure, call=call)
 
+    def input_names(self, model: Any) -> list[str]:
+        """Return the names of the model's inputs in its order."""
+        return arrays.input_names(model)
+
     def name_inputs(self, model: Any, x: Any, *, call: str) -> dict[str, Any]:
         """Return the arrays of ``x`` by the names of the model's inputs."""
         return arrays.name_inputs(model, x, call=call)

@@ -47,6 +47,7 @@ def open_source(comm: Any, stream: Stream) -> StreamSource:
     return StreamSource(
         stream if comm.rank == 0 else None,
         Needs(tuple(batch(1).inputs), targets=True, whole=comm.rank == 0),
+        names=tuple(batch(1).inputs),
         group=comm,
         replica=comm.rank,
         num_replicas=comm.size,

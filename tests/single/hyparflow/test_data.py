@@ -152,6 +152,7 @@ def test_a_read_stream_gives_what_local_arrays_give(
         streamed = StreamSource(
             ListStream(parts, known) if comm.rank == 0 else None,
             needs,
+            names=("a", "b"),
             group=comm,
             replica=replica,
             num_replicas=replicas,
@@ -174,11 +175,32 @@ def test_a_read_stream_gives_what_local_arrays_give(
     assert run_ranks(partitions * replicas, rank) == ["ok"] * (partitions * replicas)
 
 
+def test_ranks_may_call_the_inputs_differently() -> None:
+    def rank(comm: ThreadCommunicator) -> Any:
+        names = [f"a_{comm.rank}", f"b_{comm.rank}"]
+        batch = rows(5)
+        batch.inputs = dict(zip(names, batch.inputs.values(), strict=True))
+        source = StreamSource(
+            ListStream([batch]) if comm.rank == 0 else None,
+            Needs((names[1],)),
+            names=names,
+            group=comm,
+            replica=0,
+            num_replicas=1,
+            steps_per_epoch=None,
+            convert=keep,
+        )
+        return [batch.step.inputs[names[1]].tolist() for batch in source.epoch()]
+
+    assert run_ranks(3, rank) == [[[0, 2, 4, 6, 8]]] * 3
+
+
 def test_a_reader_that_fails_fails_everywhere_alike() -> None:
     def rank(comm: ThreadCommunicator) -> Any:
         source = StreamSource(
             ListStream([rows(4), rows(4)], fail_at=1) if comm.rank == 0 else None,
             Needs(("a",)),
+            names=("a", "b"),
             group=comm,
             replica=0,
             num_replicas=1,
@@ -210,6 +232,7 @@ def test_shards_make_up_one_global_batch(streamed: bool) -> None:
             source: Any = StreamSource(
                 ListStream(batches) if partition == 0 else None,
                 needs,
+                names=("a", "b"),
                 group=pipeline,
                 replica=replica,
                 num_replicas=2,
@@ -258,6 +281,7 @@ def test_a_shard_whose_reader_fails_fails_everywhere() -> None:
         source = StreamSource(
             ListStream([rows(2), rows(2)], fail_at=1 if replica else None),
             Needs(("a",)),
+            names=("a", "b"),
             group=comm.split(replica),
             replica=replica,
             num_replicas=2,
