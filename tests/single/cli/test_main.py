@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+
+import hpcomm
+from hpcomm.cli import info, main
+
+
+def command(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "hpcomm", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
+    )
+
+
+def test_help_names_all_commands_and_loads_no_framework():
+    answer = command("--help")
+    assert answer.returncode == 0
+    for name in main.COMMANDS:
+        assert f" {name} " in answer.stdout
+    loaded = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "hpcomm", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stderr
+    for heavy in ("tensorflow", "keras", "torch", "mpi4py", "matplotlib"):
+        assert f" {heavy}\n" not in loaded
+
+
+def test_version_and_wrong_usage():
+    assert command("--version").stdout == f"hpcomm {hpcomm.__version__}\n"
+    for wrong in (["frobnicate"], ["info", "--frobnicate"], ["run"]):
+        assert command(*wrong).returncode == 2
+
+
+def ended_with(capsys, *arguments):
+    with pytest.raises(SystemExit) as caught:
+        main.main(arguments)
+    return caught.value.code, capsys.readouterr().err
+
+
+def test_errors_of_the_library_are_one_message_and_exit_code_1(monkeypatch, capsys):
+    failing = typer.Typer()
+
+    @failing.command()
+    def fail():
+        raise hpcomm.ModelError("too few layers")
+
+    monkeypatch.setattr(info, "app", failing)
+    code, text = ended_with(capsys, "info")
+    assert code == 1
+    assert text == "hpcomm: ModelError: too few layers\n"
+
+
+def test_other_exceptions_keep_their_traceback(monkeypatch):
+    failing = typer.Typer()
+
+    @failing.command()
+    def fail():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(info, "app", failing)
+    with pytest.raises(ZeroDivisionError):
+        main.main(["info"])
+
+
+def test_info_as_json_alone_on_standard_output():
+    report = json.loads(command("info", "--json", "-").stdout)
+    assert report["packages"]["hpcomm"] == hpcomm.__version__
+    assert report["job"] is None
+    assert report["cpus"]["allowed"]
+    assert {row["collective"] for row in report["algorithms"]} == {
+        "allreduce",
+        "allgather",
+        "barrier",
+        "broadcast",
+        "reduce_scatter",
+    }
+    assert "allreduce" in report["selection"]
+
+
+def test_info_for_people_and_as_a_file(tmp_path):
+    answer = command("info", "--json", str(tmp_path / "info.json"))
+    assert answer.returncode == 0
+    for word in ("MPI", "allreduce", "HPCOMM_TIMEOUT", "CPUs"):
+        assert word in answer.stdout
+    assert json.loads((tmp_path / "info.json").read_text())["variables"]
