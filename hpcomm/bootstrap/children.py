@@ -8,6 +8,7 @@ import numpy as np
 
 from hpcomm import _core, checks, config
 from hpcomm.errors import InvalidArgumentError
+from hpcomm.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +33,8 @@ def split(
             f"no group, got {color}",
             rank=parent.rank,
         )
+    if parent._mpi is not None:
+        parent._mpi.check_thread()
     mine = (_NO_COLOR if color is None else int(color), checks.whole(key, "split: key"))
     table = parent.allgather(np.array(mine, np.int64)).tolist()
     # From here on all ranks are known to be in this call.
@@ -58,6 +61,7 @@ def split(
         mpi=None if mpi is None else mpi.binding(),
         exchange=exchange_among(parent, members),
     )
+    logger.debug("communicator %r: rank %d of world ranks %s", core.name, rank, world_ranks)
     return Communicator(core, timeout_s=parent.timeout_s, mpi=mpi, world_ranks=world_ranks)
 
 

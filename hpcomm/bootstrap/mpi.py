@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from hpcomm import _core
 from hpcomm.bootstrap import guard
 from hpcomm.bootstrap.membership import Membership
-from hpcomm.errors import CommTimeoutError, LaunchError, PeerDiedError
+from hpcomm.errors import CommTimeoutError, LaunchError, PeerDiedError, UnsupportedError
 from hpcomm.launch import environment
 from hpcomm.launch.leftovers import mpi_files
 from hpcomm.launch.session import Session
@@ -59,6 +59,15 @@ class MpiGroup:
         binding.description = version(mpi)
         return binding
 
+    def check_thread(self) -> None:
+        """Refuse calls that this thread may not pass on to MPI."""
+        if not self._may_call():
+            raise UnsupportedError(
+                "split and dup call MPI, which was initialised at a thread level that allows only "
+                "the main thread to do so; call them there, or set "
+                "mpi4py.rc.thread_level = 'multiple'"
+            )
+
     def split(self, color: int | None, key: int) -> MpiGroup | None:
         """Return the MPI communicator of a child; all ranks of this one must have arrived."""
         child = self._comm.Split(self._mpi.UNDEFINED if color is None else color, key)
@@ -68,12 +77,13 @@ class MpiGroup:
 
     def free(self) -> None:
         """Give the communicator back, where MPI can still be called and all ranks are well."""
-        mpi = self._mpi
-        if mpi.Is_finalized() or _core.has_failed():
-            return
-        in_main = threading.current_thread() is threading.main_thread()
-        if in_main or mpi.Query_thread() == mpi.THREAD_MULTIPLE:
+        if not self._mpi.Is_finalized() and not _core.has_failed() and self._may_call():
             self._comm.Free()
+
+    def _may_call(self) -> bool:
+        """Return whether this thread may call MPI."""
+        in_main = threading.current_thread() is threading.main_thread()
+        return in_main or self._mpi.Query_thread() == self._mpi.THREAD_MULTIPLE
 
 
 def _bits(mpi: ModuleType, handle: Any) -> int:

@@ -9,6 +9,7 @@ from hpcomm import _core, checks, config
 from hpcomm.bootstrap.choose import join
 from hpcomm.communicator import Communicator
 from hpcomm.launch import hook
+from hpcomm.log import configure, logger
 
 __all__ = ["init"]
 
@@ -66,6 +67,17 @@ def init(timeout_s: float | None = None) -> Communicator:
             atexit.register(_core.shutdown_all)
         _world = Communicator(core, timeout_s=limit_s, mpi=membership.mpi)
         _source = membership.source
+        configure(settings.log_level, membership.rank)
+        logger.info(
+            "rank %d of %d, found by %s; node %d of %d; asynchronous collectives advance %s",
+            _world.rank,
+            _world.size,
+            _source,
+            _world.node,
+            _world.num_nodes,
+            "in the background" if core.has_background_progress else "in calls of hpcomm only",
+        )
+        logger.debug("algorithms chosen:\n%s", core.selection_map())
         return _world
 
 

@@ -133,3 +133,27 @@ def test_counters_count_what_this_rank_sent(mpi_ranks, monkeypatch):
         key = "sent" if comm.rank == 0 else "received"
         assert after[f"bytes_{key}"] - before[f"bytes_{key}"] == 100
         assert after[f"messages_{key}"] - before[f"messages_{key}"] == 1
+
+
+@pytest.mark.mpi(ranks=[2], timeout=60, unit="s")
+def test_split_in_a_thread_that_may_not_call_mpi_is_refused_on_both_ranks(mpi_ranks, monkeypatch):
+    import threading
+
+    from mpi4py import MPI
+
+    with hpcomm.init() as world:
+        monkeypatch.setattr(MPI, "Query_thread", lambda: MPI.THREAD_FUNNELED)
+        caught = []
+
+        def split():
+            try:
+                world.dup()
+            except hpcomm.UnsupportedError as error:
+                caught.append(str(error))
+
+        thread = threading.Thread(target=split)
+        thread.start()
+        thread.join(20)
+        assert "thread level" in caught[0]
+        monkeypatch.undo()
+        assert total(world.dup(), 1) == 2
