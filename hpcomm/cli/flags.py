@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from hpcomm.errors import InvalidArgumentError, ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "Bind",
@@ -16,6 +22,7 @@ __all__ = [
     "Strategy",
     "numbers",
     "words",
+    "wrong_usage",
 ]
 
 
@@ -63,6 +70,15 @@ JsonFile = Annotated[
         "--json", "--report", metavar="FILE", help="Write the report; - for standard output."
     ),
 ]
+
+
+@contextlib.contextmanager
+def wrong_usage() -> Iterator[None]:
+    """Turn a refused argument into wrong usage: the flags are at fault, so the exit code is 2."""
+    try:
+        yield
+    except (InvalidArgumentError, ModelError) as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def words(text: str) -> list[str]:

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from hpcomm.cli.flags import Bind, Framework, JsonFile, NumRanks, Schedule, Strategy, numbers
+from hpcomm.cli.flags import (
+    Bind,
+    Framework,
+    JsonFile,
+    NumRanks,
+    Schedule,
+    Strategy,
+    numbers,
+    wrong_usage,
+)
 
 __all__ = ["app", "choose_layout"]
 
@@ -212,7 +221,8 @@ def train(
         trace=trace,
         verbose=verbose,
     )
-    check(options)
+    with wrong_usage():
+        check(options)
     if not inside and options.world_size > 1:
         more = {"bind": bind.value} if bind else {}
         raise typer.Exit(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hpcomm.cli.flags import Bind, Framework, JsonFile, NumRanks, numbers, words
+from hpcomm.cli.flags import Bind, Framework, JsonFile, NumRanks, numbers, words, wrong_usage
 
 __all__ = ["app"]
 
@@ -75,7 +75,7 @@ def verify(
     weights after some steps; the figure is max|a-b| / max|b| of each tensor. The reference is the
     framework's own code on the unsplit model. Exit code 0 only if every case passes.
     """
-    from hpcomm.cli.verify_job import VerifyOptions, control, list_all, work
+    from hpcomm.cli.verify_job import VerifyOptions, check, control, list_all, work
     from hpcomm.launch import under_launcher
     from hpcomm.verify.case import MODELS, TOLERANCES, make_cases, make_grids
     from hpcomm.verify.case import pairwise as reduce
@@ -88,21 +88,23 @@ def verify(
     schedules = words(schedule)
     if not schedules or not set(schedules) <= set(SCHEDULES):
         raise typer.BadParameter(f"must be some of {', '.join(SCHEDULES)}", param_hint="--schedule")
-    grids = make_grids(
-        words(strategy), numbers(partitions, "--partitions"), numbers(replicas, "--replicas")
-    )
-    cases = make_cases(
-        words(model) or list(MODELS),
-        grids,
-        numbers(micro_batches, "--micro-batches") or [1],
-        schedules,
-        framework=framework.value,
-        dtype=dtype,
-        batch_size=batch_size,
-        steps=steps,
-        image_size=image_size,
-        seed=seed,
-    )
+    with wrong_usage():
+        grids = make_grids(
+            words(strategy), numbers(partitions, "--partitions"), numbers(replicas, "--replicas")
+        )
+        cases = make_cases(
+            words(model) or list(MODELS),
+            grids,
+            numbers(micro_batches, "--micro-batches") or [1],
+            schedules,
+            framework=framework.value,
+            dtype=dtype,
+            batch_size=batch_size,
+            steps=steps,
+            image_size=image_size,
+            seed=seed,
+        )
+        check(cases, num_ranks)
     if pairwise:
         cases = reduce(cases)
     if list_cases:

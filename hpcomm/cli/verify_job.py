@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hpcomm.verify.case import Case
 
-__all__ = ["VerifyOptions", "control", "list_all", "work"]
+__all__ = ["VerifyOptions", "check", "control", "list_all", "work"]
 
 STATE_VARIABLE = "HPCOMM_VERIFY_STATE"
 """Path of the state file, from the process that starts ranks to them."""
@@ -64,6 +64,26 @@ def list_all(cases: Sequence[Case]) -> None:
         console.print(f"  {case.title}")
 
 
+def check(cases: Sequence[Case], num_ranks: int | None) -> None:
+    """Refuse what cannot work before anything is started.
+
+    Args:
+        cases: what to verify.
+        num_ranks: ranks to start; None for as many as are needed.
+
+    Raises:
+        InvalidArgumentError: unknown model, or too few ranks.
+    """
+    for case in cases:
+        registry.get(case.model)
+    needed = max(case.world_size for case in cases)
+    if num_ranks is not None and num_ranks < needed:
+        raise InvalidArgumentError(
+            f"-n {num_ranks}: the largest case needs {needed} ranks; leave -n out, or choose other "
+            "--partitions and --replicas"
+        )
+
+
 def control(
     options: VerifyOptions, arguments: Sequence[str], *, num_ranks: int | None, bind: str
 ) -> bool:
@@ -79,20 +99,10 @@ def control(
 
     Returns:
         Whether every case passed.
-
-    Raises:
-        InvalidArgumentError: unknown model, or too few ranks.
     """
     from hpcomm.launch import relaunch_under
 
-    for case in options.cases:
-        registry.get(case.model)
     needed = max(case.world_size for case in options.cases)
-    if num_ranks is not None and num_ranks < needed:
-        raise InvalidArgumentError(
-            f"-n {num_ranks}: the largest case needs {needed} ranks; leave -n out, or choose other "
-            "--partitions and --replicas"
-        )
     with tempfile.TemporaryDirectory(prefix="hpcomm-verify-") as folder:
         state = StateFile(Path(options.state or Path(folder) / "state.jsonl"))
         os.environ[STATE_VARIABLE] = str(state.path.absolute())

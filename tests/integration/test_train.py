@@ -131,7 +131,7 @@ def test_train_takes_the_users_model_and_data(tmp_path):
     [
         (["--model", "mlp", "--partitions", 40], 1, "40"),
         (["--model", "mlp", "--lpp", "1,1"], 1, "add up"),
-        (["--model", "nope"], 1, "is not known"),
+        (["--model", "nope"], 2, "is not known"),
         (["--strategy", "data", "--partitions", 2], 2, "one partition"),
         (
             ["--model", "mlp", "--image-size", 8, "--epochs", 1, "--min-accuracy", 1.0],

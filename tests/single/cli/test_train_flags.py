@@ -6,6 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import hpcomm.launch
 from hpcomm.cli.flags import numbers, words
 from hpcomm.cli.train import app, choose_layout
 from hpcomm.cli.train_options import TrainOptions, check
@@ -151,12 +152,22 @@ def test_options_and_recipe_fill_each_others_gaps():
         (["--partitions", "0"], "greater than or equal to 1"),
         (["--strategy", "spatial"], "spatial"),
         (["--nonsense"], "No such option"),
+        (["--model", "nope"], "'nope' is not known"),
+        (["--model", "tied", "--image-size", "8"], "takes no image"),
+        (["--dataset", "absent.npz"], "there is no such file"),
+        (["--resume", "absent"], "there is no such folder"),
+        (["--optimizer", "lion"], "known are sgd"),
+        (["--lpp", "1,2,3"], "3 numbers given for 2 partitions"),
+        (["--plot", "run.gif"], "must end in one of .png"),
+        (["-n", "3", "--partitions", "2"], "need 2 ranks, got 3"),
     ],
 )
-def test_wrong_usage_ends_with_two(arguments, message):
+def test_wrong_usage_ends_with_two_before_anything_starts(arguments, message, monkeypatch):
+    monkeypatch.setattr(hpcomm.launch, "relaunch_under", lambda *_, **__: pytest.fail("ran"))
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
+    shown = " ".join(result.output.replace("│", " ").split())
+    assert message in shown
 
 
 def test_list_shows_the_models():
