@@ -112,8 +112,10 @@ std::shared_ptr<Communicator> Communicator::create(CommunicatorOptions options,
   for (int peer = 0; peer < options.size; ++peer)
     if (!layout.same_node(options.rank, peer)) neighbourhood.forget(peer);
 
+  // Ranks that only pretend to be on other nodes share the CPUs all the same.
+  const NodeLayout real = agree_on_nodes(meeting.reaches, std::vector<int>(peers.size(), -1));
   const std::vector<int> local =
-      layout.ranks_of(layout.node_of[static_cast<std::size_t>(options.rank)]);
+      real.ranks_of(real.node_of[static_cast<std::size_t>(options.rank)]);
   const int cpus = cpus_of(local, peers);
   const auto local_size = static_cast<int>(local.size());
   const bool is_crowded = options.oversubscribed || local_size > cpus;

@@ -29,7 +29,7 @@ MpiTransport<Handle>::MpiTransport(const Binding& binding, std::uint64_t epoch, 
       heard_(static_cast<std::size_t>(size)) {
   HPCOMM_CHECK(binding_.chunk_limit >= 1 && binding_.chunk_limit <= 0x7fffffff,
                Errc::invalid_argument, "one MPI message carries 1 to 2147483647 bytes, not ",
-               binding_.chunk_limit, "; correct HPCOMM_MPI_CHUNK_BYTES");
+               binding_.chunk_limit, "; correct HPCOMM_CHUNK_LIMIT");
   check(mpi_.set_errhandler(comm_, to_handle(binding_.errors_return)), "MPI_Comm_set_errhandler",
         rank_);
 }
