@@ -9,7 +9,7 @@ remembers it, except where a model has more unknown extents than the batch.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class Mailbox:
         unknown = [t for t in graph.inputs.values() if None in graph.tensors[t].shape[1:]]
         self._always_tell = bool(unknown)
         self._told: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._sends: deque[tuple[Work, Any]] = deque()
+        self._sends: deque[_Sending] = deque()
 
     def begin(self, sizes: Sequence[int]) -> None:
         """Start a step.
@@ -86,8 +86,7 @@ class Mailbox:
         tag, shape = 2 * edge.index, tuple(array.shape)
         key = (edge.index, self._sizes[micro_batch])
         if self._always_tells(edge) or key not in self._told:
-            header = np.array(shape, np.int64)
-            self._push(self._comm.isend(header, edge.target, tag), header)
+            self._send(edge, edge.target, tag, micro_batch, np.array(shape, np.int64), "shape of ")
             self._told[key] = shape
         elif self._told[key] != shape:
             name = self._graph.tensors[edge.tensor].name
@@ -97,12 +96,12 @@ class Mailbox:
                 rank=self._comm.rank,
             )
         self._shapes_sent[edge.index, micro_batch] = shape
-        self._push(self._comm.isend(array, edge.target, tag), tensor)
+        self._send(edge, edge.target, tag, micro_batch, array)
 
-    def send_error(self, edge: Edge, tensor: Any) -> None:
+    def send_error(self, edge: Edge, micro_batch: int, tensor: Any) -> None:
         """Send a partial error back to where its tensor came from; returns at once."""
         array = self._runner.to_array(tensor)
-        self._push(self._comm.isend(array, edge.source, 2 * edge.index + 1), tensor)
+        self._send(edge, edge.source, 2 * edge.index + 1, micro_batch, array, "error of ")
 
     def expect_activations(self, edges: Sequence[Edge], micro_batch: int) -> None:
         """Post receives for this micro-batch and the next ones, as far as shapes are known."""
@@ -131,15 +130,34 @@ class Mailbox:
     def finish(self) -> None:
         """Wait until all sends of the step are complete."""
         while self._sends:
-            work, _ = self._sends.popleft()
-            if not work.test():
+            sending = self._sends.popleft()
+            if not sending.work.test():
                 with self._trace.span("send", "wait for sends"):
-                    work.wait()
+                    sending.work.wait()
+            self._sent(sending)
 
-    def _push(self, work: Work, kept: Any) -> None:
-        while self._sends and self._sends[0][0].test():
-            self._sends.popleft()[0].wait()
-        self._sends.append((work, kept))
+    def _send(
+        self, edge: Edge, peer: int, tag: int, micro_batch: int, array: np.ndarray, what: str = ""
+    ) -> None:
+        while self._sends and self._sends[0].work.test():
+            self._sent(self._sends.popleft())
+        details: dict[str, Any] = {
+            "micro_batch": micro_batch,
+            "peer": self._world_rank[peer],
+            "nbytes": array.nbytes,
+        }
+        name = what + self._graph.tensors[edge.tensor].name
+        with self._trace.span("send", name, **details):
+            # The handle keeps the array, and with it the tensor, alive.
+            work = self._comm.isend(array, peer, tag)
+        self._sends.append(_Sending(work, name, details))
+
+    def _sent(self, sending: _Sending) -> None:
+        work = sending.work
+        work.wait()
+        self._trace.flight(
+            "send", sending.name, work.submitted_ns, work.completed_ns, **sending.details
+        )
 
     def _always_tells(self, edge: Edge) -> bool:
         return self._always_tell or None in self._graph.tensors[edge.tensor].shape[1:]
@@ -155,7 +173,7 @@ class Mailbox:
     def receive_shape(self, edge: Edge, micro_batch: int, tag: int) -> tuple[int, ...]:
         """Wait for the shape that precedes a message."""
         header = np.empty(len(self._graph.tensors[edge.tensor].shape), np.int64)
-        with self._waiting(edge, micro_batch, edge.source, header.nbytes):
+        with self._waiting(edge, micro_batch, edge.source, header.nbytes, "shape of "):
             self._comm.recv(edge.source, tag, out=header)
         shape = tuple(int(extent) for extent in header)
         self._told[edge.index, self._sizes[micro_batch]] = shape
@@ -171,20 +189,29 @@ class Mailbox:
     def wait(self, work: Work, buffer: np.ndarray, edge: Edge, source: int, micro: int) -> Any:
         """Return the tensor of a posted receive."""
         if not work.test():
-            with self._waiting(edge, micro, source, buffer.nbytes):
+            what = "" if source == edge.source else "error of "
+            with self._waiting(edge, micro, source, buffer.nbytes, what):
                 work.wait()
         else:
             work.wait()
         return self._runner.received(buffer)
 
-    def _waiting(self, edge: Edge, micro_batch: int, source: int, nbytes: int) -> Any:
+    def _waiting(self, edge: Edge, micro_batch: int, source: int, nbytes: int, what: str) -> Any:
         return self._trace.span(
             "receive",
-            self._graph.tensors[edge.tensor].name,
+            what + self._graph.tensors[edge.tensor].name,
             micro_batch=micro_batch,
             peer=self._world_rank[source],
             nbytes=nbytes,
         )
+
+
+class _Sending(NamedTuple):
+    """A send under way, with what a trace says of it."""
+
+    work: Work
+    name: str
+    details: dict[str, Any]
 
 
 class _Inbox:

@@ -185,7 +185,7 @@ class Pipeline:
         with self._trace.span("compute", "backward", micro_batch=index):
             errors = [self._add(group) if group else None for group in parts]
             found = self._runner.backward(state, errors, piece.weights)
-        self._send_errors(found)
+        self._send_errors(found, index)
 
     def _forward_backward(
         self, piece: Piece, index: int, inputs: list[Any], outcome: Outcome
@@ -196,12 +196,12 @@ class Pipeline:
                 inputs, piece.place, piece.targets, piece.sample_weight, piece.weights
             )
         outcome.loss += loss
-        self._send_errors(errors)
+        self._send_errors(errors, index)
         self._deliver(outputs, index, outcome)
 
-    def _send_errors(self, errors: Sequence[Any]) -> None:
+    def _send_errors(self, errors: Sequence[Any], index: int) -> None:
         for position, edge in self._errors_out:
-            self._mail.send_error(edge, errors[position])
+            self._mail.send_error(edge, index, errors[position])
 
     def _deliver(self, outputs: list[Any], index: int, outcome: Outcome) -> None:
         if self._spec.is_last:

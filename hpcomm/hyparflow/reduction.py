@@ -53,6 +53,14 @@ class Reducer:
             works = [self._replicas.allreduce(flat, asynchronous=True) for flat in packed]
             with self._trace.span("allreduce", "gradients", group=self._replicas.name):
                 packed = [work.wait() for work in works]
+            for work in works:
+                self._trace.flight(
+                    "allreduce",
+                    "gradients",
+                    work.submitted_ns,
+                    work.completed_ns,
+                    group=self._replicas.name,
+                )
         for position, number in enumerate(runner.bucket_groups):
             if number is not None:
                 comm = self.groups[number]

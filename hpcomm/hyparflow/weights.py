@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hpcomm.errors import InternalError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -21,6 +23,14 @@ __all__ = ["WeightMover"]
 _CHUNK_BYTES = 64 << 20
 
 T = TypeVar("T")
+
+
+def _picked(state: Mapping[str, np.ndarray], keys: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return part of an optimizer's state; nothing if the optimizer has no state yet."""
+    missing = [key for key in keys if state and key not in state]
+    if missing:
+        raise InternalError(f"the optimizer of rank 0 has no value for {', '.join(missing)}")
+    return {key: state[key] for key in keys} if state else {}
 
 
 class WeightMover:
@@ -78,8 +88,7 @@ class WeightMover:
         state = self._adapter.read_user_optimizer(self._graph) if at_root else {}
         for stage in range(len(self._specs)):
             wanted = self._fetch(stage, lambda: self._runner.optimizer_keys(owned=False))
-            keys = [key for key in wanted or () if key in state]
-            values = self._deliver(stage, lambda k=keys: {key: state[key] for key in k})  # type: ignore[misc]
+            values = self._deliver(stage, lambda k=wanted: _picked(state, k))  # type: ignore[misc]
             if self._grid.partition == stage:
                 self._runner.write_optimizer(values)
 

@@ -46,7 +46,7 @@ class KerasRunner(KerasStage):
 
     def figures(self, reduced: Sequence[Any] | None) -> np.ndarray:
         """Return this stage's share of (sum of squares, number of overflows) of the gradients."""
-        return self._figures(reduced).numpy().astype(np.float64)
+        return np.asarray(self._figures(reduced).numpy(), np.float64)
 
     def update(self, reduced: Sequence[Any] | None, figures: Sequence[float]) -> bool:
         """Update the weights; return whether that was skipped because of overflows.

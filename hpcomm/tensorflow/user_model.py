@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from keras.src import backend
 
+from hpcomm.errors import InternalError
 from hpcomm.tensorflow.deferred import initialize
 from hpcomm.tensorflow.optimizer import clone_optimizer
 from hpcomm.tensorflow.slots import Slot, layout
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hpcomm.layer_graph import LayerGraph
+
+_UNUSED = " (unused)"
+"""End of the key of a weight that no call of the model uses."""
 
 __all__ = ["read", "read_optimizer", "write", "write_optimizer"]
 
@@ -49,6 +53,8 @@ def write_optimizer(graph: LayerGraph, values: Mapping[str, np.ndarray]) -> None
     for slot in _slots(graph):
         if slot.key in values:
             slot.variable.assign(values[slot.key])
+        elif not slot.key.endswith(_UNUSED):
+            raise InternalError(f"no stage has a value for the optimizer's {slot.key!r}")
 
 
 def _slots(graph: LayerGraph) -> list[Slot]:
@@ -59,7 +65,7 @@ def _slots(graph: LayerGraph) -> list[Slot]:
     }
     weights = model.trainable_variables
     # A weight that no call uses gets no gradient, belongs to no stage, and keeps its slots.
-    keys = [known.get(id(v), f"unused/{v.path}") for v in weights]
+    keys = [known.get(id(v), f"{v.path}{_UNUSED}") for v in weights]
     order = layout(clone_optimizer(model.optimizer), weights, keys)
     variables = model.optimizer.variables
     return [
