@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,7 @@ class Report:
             "stages": self.stages.splitlines(),
             "seconds": self.seconds,
             "environment": self.environment,
+            "command": " ".join(["hpcomm", *sys.argv[1:]]),
         }
 
 

@@ -182,6 +182,7 @@ def _report(options: VerifyOptions, state: StateFile) -> bool:
     done = state.results()
     results = [done[state_key(case.key, options.inject)] for case in options.cases]
     report = make_report(results, state.environment() or {})
+    report["command"] = " ".join(["hpcomm", *sys.argv[1:]])
     text = json.dumps(report, indent=1)
     if options.json_file == "-":
         sys.stdout.write(text + "\n")
