@@ -121,17 +121,18 @@ def _start(allow_singleton: bool) -> ModuleType:
     if is_ours:
         guard.check_vendor(version(mpi), allow_singleton=allow_singleton)
         mpi.Init_thread(getattr(mpi, f"THREAD_{level.upper()}"))
-    _core.leave_mpi_at_exit(str(mpi.__file__), is_ours)
+    session = Session.of_environment()
+    _core.leave_mpi_at_exit(str(mpi.__file__), is_ours, str(session.path) if session else "")
     if not is_ours:
-        os.register_at_fork(after_in_child=_remember_exit_code)
+        _remember_exit_code()
     return mpi
 
 
 def _remember_exit_code() -> None:
-    """In a child of fork, have the core told the exit code.
+    """Have the core told with which code this process, or a child made by fork, wants to end.
 
-    It leaves before mpi4py finalises the parent's MPI, at a point where the interpreter does not
-    say any more which code it has in mind.
+    Where mpi4py finalises MPI, the core may have to leave before that, at a point where the
+    interpreter does not say any more which code it has in mind.
     """
     leave, report = sys.exit, sys.excepthook
 

@@ -190,3 +190,24 @@ def test_a_killed_launcher_takes_its_ranks_along(tmp_path, options):
         result = job.finish(30)
     assert result.code == -signal.SIGKILL
     result.assert_nothing_is_left()
+
+
+@WAYS
+@pytest.mark.parametrize("first", ["import mpi4py.MPI\n", ""], ids=["mpi4py first", "ours"])
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_rank_that_leaves_early_does_not_wait_for_the_others(tmp_path, options, first, code):
+    if first and options:
+        pytest.skip("MPI would be initialised in ranks without MPI")
+    path = program(
+        tmp_path,
+        first + "comm = hpcomm.init()\ncomm.barrier()\n"
+        f"if comm.rank == 1:\n    sys.exit({code})\n"
+        "while True:\n    comm.allreduce(np.ones(9))\n",
+    )
+    result = run(tmp_path, hpcomm_run(2, path, options=options))
+    assert result.code == (code or 1), result.errors
+    assert result.seconds < 9, "somebody waited for the grace period"
+    culprit = "rank 1 of 2" if code else "rank 0 of 2"
+    assert culprit in result.errors
+    assert "had to be ended" not in result.errors
+    result.assert_nothing_is_left()
