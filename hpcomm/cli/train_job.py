@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -37,9 +36,11 @@ def run(options: TrainOptions) -> None:
     """
     import hpcomm
 
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     begun_s = time.monotonic()
     with hpcomm.init() as comm:
+        from hpcomm.tensorflow.quiet import import_quietly
+
+        import_quietly()
         from hpcomm import hyparflow
         from hpcomm.hyparflow import CheckpointPolicy
         from hpcomm.models.keras.common import set_globals

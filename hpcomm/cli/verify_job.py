@@ -138,7 +138,6 @@ def work(options: VerifyOptions) -> bool:
     from hpcomm.verify.references import versions
     from hpcomm.verify.runner import run_cases
 
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     controlled = os.environ.get(STATE_VARIABLE, "")
     with hpcomm.init() as comm, tempfile.TemporaryDirectory(prefix="hpcomm-verify-") as folder:
         path = Path(controlled or options.state or Path(folder) / "state.jsonl")

@@ -52,6 +52,9 @@ def compute(case: Case) -> Outcome:
 
 def versions() -> str:
     """Import the framework and return its versions."""
+    from hpcomm.tensorflow.quiet import import_quietly
+
+    import_quietly()
     import keras
     import tensorflow as tf
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from hpcomm.errors import InvalidArgumentError, UnsupportedError
 from hpcomm.verify.case import by_split
 from hpcomm.verify.compare import compare
-from hpcomm.verify.faults import plant
 from hpcomm.verify.references import reference
 from hpcomm.verify.result import make_result
 from hpcomm.verify.split import SplitTraining
@@ -78,7 +77,6 @@ def _run_group(
     """Verify cases that share compiled stages."""
     root = comm.rank == 0
     training: SplitTraining | None = None
-    has_acted: Callable[[], bool] = lambda: False  # noqa: E731
     for case in group:
         begun_s = time.monotonic()
         key = state_key(case.key, inject)
@@ -87,16 +85,13 @@ def _run_group(
         want = reference(case, references) if root else None
         try:
             if training is None:
-                training = SplitTraining(case, comm)
-                if inject is not None:
-                    has_acted = plant(inject, training.trainer)
+                training = SplitTraining(case, comm, inject)
             got = training.run(case)
         except (InvalidArgumentError, UnsupportedError) as error:
             # Raised alike on every rank, and the communicator is as good as before.
             result = make_result(case, tolerance, time.monotonic() - begun_s, error=str(error))
         else:
-            acted = comm.allgather_object(has_acted()) if inject is not None else [True]
-            if not any(acted):
+            if not any(comm.allgather_object(training.fault_has_acted)):
                 raise InvalidArgumentError(
                     f"--inject {inject}: had no effect in: {case.title}; choose a case where it can"
                 )

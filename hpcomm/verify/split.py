@@ -10,6 +10,7 @@ from hpcomm.hyparflow.batch import StepBatch
 from hpcomm.hyparflow.shares import share
 from hpcomm.hyparflow.trainer import HybridTrainer
 from hpcomm.verify.compare import Outcome
+from hpcomm.verify.faults import spoil
 from hpcomm.verify.problem import make_problem
 
 if TYPE_CHECKING:
@@ -25,12 +26,14 @@ class SplitTraining:
     Args:
         case: any of the cases; they differ in the number of micro-batches only.
         comm: as many ranks as the case needs.
+        inject: fault to plant, or None.
     """
 
-    def __init__(self, case: Case, comm: Communicator) -> None:
+    def __init__(self, case: Case, comm: Communicator, inject: str | None = None) -> None:
         self._problem = make_problem(case)
         self._comm = comm
-        self.trainer = HybridTrainer(
+        engine = HybridTrainer if inject is None else spoil(HybridTrainer, inject)
+        self.trainer = engine(
             self._problem.model,
             comm,
             strategy=case.strategy,  # type: ignore[arg-type]
@@ -43,6 +46,11 @@ class SplitTraining:
             keep_gradients=True,
             on_table=False,
         )
+
+    @property
+    def fault_has_acted(self) -> bool:
+        """Whether the fault has had an effect on this rank; True where none was planted."""
+        return getattr(self.trainer, "fault_has_acted", True)
 
     def run(self, case: Case) -> Outcome | None:
         """Train a case from the start.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hpcomm.errors import InvalidArgumentError
-from hpcomm.verify.faults import FAULTS, plant
+from hpcomm.verify.faults import FAULTS, spoil
 
 
 class _Trainer:
@@ -29,32 +29,29 @@ class _Trainer:
 
 
 def test_scale_counts_micro_batches_equally():
-    trainer = _Trainer()
-    acted = plant("scale", trainer)
+    trainer = spoil(_Trainer, "scale")()
     assert trainer.micro_batch_weight(5, 10) == 0.5
-    assert not acted()
+    assert not trainer.fault_has_acted
     assert trainer.micro_batch_weight(6, 10) == 0.5
-    assert acted()
+    assert trainer.fault_has_acted
 
 
 def test_skip_drops_all_but_the_first_error():
-    trainer = _Trainer()
-    acted = plant("skip", trainer)
+    trainer = spoil(_Trainer, "skip")()
     assert trainer.sum_partial_errors([4.0]) == 4.0
-    assert not acted()
+    assert not trainer.fault_has_acted
     assert trainer.sum_partial_errors([4.0, 1.0, 2.0]) == 4.0
-    assert acted()
+    assert trainer.fault_has_acted
 
 
 def test_order_swaps_two_micro_batches_of_the_same_size_where_the_loss_is():
-    trainer = _Trainer()
-    acted = plant("order", trainer)
+    trainer = spoil(_Trainer, "order")()
     array, ranges = np.arange(10), [(0, 4), (4, 7), (7, 10)]
     assert trainer.slice_micro_batch(array, 0, ranges).tolist() == [0, 1, 2, 3]
-    assert not acted()
+    assert not trainer.fault_has_acted
     assert trainer.slice_micro_batch(array, 1, ranges).tolist() == [7, 8, 9]
     assert trainer.slice_micro_batch(array, 2, ranges).tolist() == [4, 5, 6]
-    assert acted()
+    assert trainer.fault_has_acted
 
 
 @pytest.mark.parametrize(
@@ -63,14 +60,23 @@ def test_order_swaps_two_micro_batches_of_the_same_size_where_the_loss_is():
     ids=["one", "other stage", "sizes"],
 )
 def test_order_without_anything_to_swap_has_no_effect(is_loss_stage, ranges):
-    trainer = _Trainer(is_loss_stage=is_loss_stage)
-    acted = plant("order", trainer)
+    trainer = spoil(_Trainer, "order")(is_loss_stage=is_loss_stage)
     start, stop = ranges[0]
     assert trainer.slice_micro_batch(np.arange(6), 0, ranges).tolist() == list(range(start, stop))
-    assert not acted()
+    assert not trainer.fault_has_acted
 
 
 def test_unknown_fault_is_refused():
     assert FAULTS == ("scale", "skip", "order")
     with pytest.raises(InvalidArgumentError, match="known are scale, skip, order"):
-        plant("loss", _Trainer())
+        spoil(_Trainer, "loss")
+
+
+def test_the_engine_has_the_methods_that_faults_replace():
+    from hpcomm.hyparflow.trainer import HybridTrainer
+
+    for name in FAULTS:
+        (method,) = {"micro_batch_weight", "sum_partial_errors", "slice_micro_batch"} & set(
+            vars(spoil(HybridTrainer, name))
+        )
+        assert callable(getattr(HybridTrainer, method))
