@@ -84,7 +84,8 @@ class Variable:
 
     Attributes:
         index: position in ``LayerGraph.variables``.
-        key: unique name that does not depend on the split.
+        key: unique name that depends on the structure of the model alone: neither on the split nor
+            on names that a framework numbers through a process.
         shape: fully known.
         dtype: name.
         trainable: whether the optimizer updates it.
@@ -98,6 +99,8 @@ class Variable:
     dtype: str
     trainable: bool
     is_seed: bool = False
+    name: str = ""
+    """What the framework calls it on this rank."""
 
     @property
     def count(self) -> int:

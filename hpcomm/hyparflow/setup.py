@@ -7,7 +7,7 @@ is computed on every rank from agreed values, the rest goes through `agree`.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpcomm.errors import MismatchError
@@ -128,7 +128,6 @@ def set_up(model_or_function: Any, comm: Communicator, options: Options) -> Setu
     model = agree(comm, lambda: adapter.open(model_or_function, state))
     graph = agree(comm, lambda: adapter.extract(model))
     _demand_same_model(comm, graph)
-    _agree_on_keys(comm, graph)
     adapter.check(graph, pieces=layout.replicas * options.micro_batches)
     plan = _plan(comm, adapter, graph, options, layout.partitions)
     split = split_graph(graph, plan.lpp)
@@ -153,18 +152,6 @@ def _demand_same_model(comm: Communicator, graph: LayerGraph) -> None:
                 "(shapes, settings of layers, optimizer and loss are compared, names are not)",
                 rank=rank,
             )
-
-
-def _agree_on_keys(comm: Communicator, graph: LayerGraph) -> None:
-    """Call every variable what rank 0 calls it.
-
-    A framework that numbers its layers through a process gives the same model other names where
-    other models were made before.
-    """
-    keys = comm.broadcast_object([variable.key for variable in graph.variables])
-    graph.variables = [
-        replace(variable, key=key) for variable, key in zip(graph.variables, keys, strict=True)
-    ]
 
 
 def _plan(

@@ -62,13 +62,12 @@ class StateAccess:
             self._average(active=True)
 
     def gather_gradients(self) -> dict[str, np.ndarray] | None:
-        """Return the last step's gradients by variable key on rank 0, None elsewhere; collective.
+        """Return the last step's gradients by variable path on rank 0, None elsewhere; collective.
 
         Summed over micro-batches, replicas and tied copies, with regularization, before clipping.
         The trainer must have been made with ``keep_gradients=True``.
         """
-        grid, variables = self.grid, self._setup.graph.variables
-        own = {variables[i].key: value for i, value in self._kept_gradients.items()}
+        grid, own = self.grid, dict(self._kept_gradients)
         if grid.replica != 0:
             return None
         if grid.partition != 0:
@@ -76,7 +75,8 @@ class StateAccess:
             return None
         for stage in range(1, grid.num_partitions):
             own.update(grid.pipeline.recv_object(stage))
-        return own
+        variables = self._setup.graph.variables
+        return {variables[i].name: value for i, value in own.items()}
 
     def state_dict(self, *, optimizer: bool = True) -> dict[str, np.ndarray]:
         """Return what this stage owns, by keys that do not depend on the split; local.

@@ -7,6 +7,7 @@ which for layers used once is that of ``model.layers``.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -241,11 +242,12 @@ class _Walk:
                 self.specs.append(
                     Variable(
                         index,
-                        self._unique_key(variable.path),
+                        self._unique_key(operation, variable),
                         tuple(variable.shape),
                         backend.standardize_dtype(variable._dtype),
                         id(variable) in self._trainable,
                         id(variable) in seeds,
+                        variable.path,
                     )
                 )
             result.append(index)
@@ -255,9 +257,14 @@ class _Walk:
         self._uses[name] = self._uses.get(name, 0) + 1
         return name if self._uses[name] == 1 else f"{name}#{self._uses[name]}"
 
-    def _unique_key(self, path: str) -> str:
-        self._keys[path] = self._keys.get(path, 0) + 1
-        return path if self._keys[path] == 1 else f"{path}#{self._keys[path]}"
+    def _unique_key(self, layer: Any, variable: Any) -> str:
+        number = self._layer_index.setdefault(id(layer), len(self._layer_index))
+        inside = variable.path.removeprefix(f"{layer.path}/")
+        # Keras numbers unnamed parts through the whole process.
+        inside = "/".join(re.sub(r"_\d+$", "", part) for part in inside.split("/"))
+        key = f"{number}.{type(layer).__name__}/{inside}"
+        self._keys[key] = self._keys.get(key, 0) + 1
+        return key if self._keys[key] == 1 else f"{key}#{self._keys[key]}"
 
 
 def nodes_in_order(function: Any) -> Iterator[Node]:

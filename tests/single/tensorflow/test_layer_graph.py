@@ -55,7 +55,8 @@ def test_graph_calls_stand_in_the_order_of_the_layers():
         name for name in names if name in ("a", "b", "sum", "c")
     ]
     assert list(graph.inputs) == ["x"]
-    assert [v.key for v in graph.variables if v.trainable] == [v.path for v in model.weights]
+    assert [v.name for v in graph.variables] == [v.path for v in model.weights]
+    assert graph.variables[0].key == "0.Dense/kernel"
     made = {t.index: t.producer for t in graph.tensors}
     for call in graph.calls:
         assert all(made[t] < call.index for t in call.inputs)
@@ -101,8 +102,19 @@ def test_graph_equal_paths_get_different_keys():
     x = keras.Input((3,))
     y = tower("first")(x)
     graph = extract_graph(keras.Model(x, layers.Add()([y, tower("second")(x)])))
-    kernels = [v.key for v in graph.variables if v.key.startswith("same/kernel")]
-    assert kernels == ["same/kernel", "same/kernel#2"]
+    assert [v.name for v in graph.variables[::2]] == ["same/kernel", "same/kernel"]
+    assert [v.key for v in graph.variables[::2]] == ["0.Dense/kernel", "1.Dense/kernel"]
+
+
+def test_graph_keys_do_not_depend_on_how_keras_numbers_layers():
+    def make():
+        return keras.Sequential(
+            [keras.Input((4, 3)), layers.Bidirectional(layers.LSTM(2)), layers.Dense(2)]
+        )
+
+    keys = [[v.key for v in extract_graph(make()).variables] for _ in range(2)]
+    assert keys[0] == keys[1]
+    assert len(set(keys[0])) == len(keys[0])
 
 
 def test_graph_subclassed_and_unbuilt_models_are_refused():
