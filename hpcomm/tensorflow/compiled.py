@@ -59,8 +59,8 @@ class CompiledPasses:
         return self._last_reach
 
     @property
-    def kept(self) -> list[Any]:
-        """Symbolic activations that a forward pass keeps for its backward pass."""
+    def kept(self) -> list[tuple[str, Any]]:
+        """Activations that a forward pass keeps: type of the operation, shape and dtype."""
         return self._cut.kept if self._cut is not None else []
 
     def forward(self, inputs: Sequence[Any], key: Any, first: Any) -> tuple[list[Any], Any, Any]:

@@ -76,12 +76,15 @@ class Cut(NamedTuple):
         forward: ``forward(*early) → (outputs, state)``, compiled. ``state`` is a list of variant
             tensors; dropping it frees the activations.
         backward: ``backward(state, *late) → gradients``, compiled.
-        kept: symbolic tensors that ``state`` holds.
+        kept: for every tensor that ``state`` holds, the type of the operation that made it, and
+            its shape and dtype.
+        functions: Python functions that the graphs call, which must live as long as they do.
     """
 
     forward: Callable[..., Any]
     backward: Callable[..., Any]
-    kept: list[Any]
+    kept: list[tuple[str, Any]]
+    functions: list[Any]
 
 
 def cut(joint: Joint) -> Cut:
@@ -158,7 +161,9 @@ class _Cutter:
         return Cut(
             lambda *early: run_forward(list(early)),
             lambda state, *late: run_backward(state, list(late)),
-            kept,
+            # Nothing may hold on to the graph that was cut: it is as large as both parts.
+            [(t.op.type, tf.TensorSpec(t.shape, t.dtype)) for t in kept],
+            list(getattr(joint.function.graph, "_py_funcs_used_in_graph", ())),
         )
 
     def _shape_ops_on_activations(self) -> set[str]:
