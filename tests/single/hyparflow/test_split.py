@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcomm.layer_graph import MODEL_INPUT, Call, LayerGraph, Tensor, Variable
 from hpcomm.hyparflow.split import split_graph
+from hpcomm.layer_graph import MODEL_INPUT, Call, LayerGraph, Tensor, Variable
 
 
 def make_graph(wiring, outputs, inputs=1, layers=None, variables=(), masks=None, stateful=()):
