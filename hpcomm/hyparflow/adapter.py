@@ -242,6 +242,9 @@ class Adapter(Protocol):
     def check(self, graph: LayerGraph, *, pieces: int) -> None:
         """Refuse by name what cannot be trained in so many pieces of a batch."""
 
+    def notices(self, graph: LayerGraph, *, pieces: int) -> list[str]:
+        """Return what the user should know of differences that are no errors, as sentences."""
+
     def check_scalar_loss(self, *, pieces: int) -> None:
         """Refuse a loss function that reduces by itself, if batches come in pieces."""
 

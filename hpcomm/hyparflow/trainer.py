@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from hpcomm.trace import Trace
 
 __all__ = ["HybridTrainer", "StepBatch", "StepResult"]
+
+_LOG = logging.getLogger("hpcomm")
 
 
 class HybridTrainer(StateAccess):
@@ -149,6 +152,9 @@ class HybridTrainer(StateAccess):
         else:
             self._mover.scatter(optimizer=False)
         self._show_table(on_table)
+        if comm.rank == 0:
+            for notice in setup.adapter.notices(setup.graph, pieces=self._pieces_per_batch):
+                _LOG.warning("%s: %s", self.split.graph.name, notice)
 
     @property
     def micro_batches(self) -> int:

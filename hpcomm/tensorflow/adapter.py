@@ -13,6 +13,7 @@ from hpcomm.tensorflow.costs import estimate_seconds, measure_seconds
 from hpcomm.tensorflow.deferred import build_deferred, initialize, is_initialized
 from hpcomm.tensorflow.fingerprint import fingerprint
 from hpcomm.tensorflow.graph import extract_graph
+from hpcomm.tensorflow.loss import StageLoss
 from hpcomm.tensorflow.refusals import refuse
 from hpcomm.tensorflow.runner import KerasRunner
 from hpcomm.tensorflow.slots import layout
@@ -65,6 +66,26 @@ class KerasAdapter:
             extents = graph.tensors[tensor].shape
             if pieces > 1 and extents and extents[0] is not None:
                 raise refuse("fixed-batch", f"input {name!r} of shape {extents}")
+
+    def notices(self, graph: LayerGraph, *, pieces: int) -> list[str]:
+        """Return what the user should know of differences that are no errors, as sentences."""
+        model = graph.native.model
+        if not getattr(model, "compiled", False):
+            return []
+        found = []
+        if model.jit_compile:
+            found.append(
+                "jit_compile is switched off: stages are compiled with tf.function, without XLA, "
+                "which refuses calls of communication"
+            )
+        masked = any(graph.tensors[t].mask is not None for t in graph.outputs)
+        if masked and pieces > 1 and StageLoss(model).reduction == "mean":
+            found.append(
+                "a mask reaches the loss: the mean over unmasked values is taken in each of "
+                f"{pieces} pieces of a batch and weighted by their samples, as in gradient "
+                "accumulation; reduction='sum' makes it independent of the pieces"
+            )
+        return found
 
     def check_scalar_loss(self, *, pieces: int) -> None:
         """Refuse a loss function that reduces by itself, if batches come in pieces."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,8 @@ _WARM_UPS = 2
 _MIN_RUNS = 5
 _MAX_RUNS = 30
 _MIN_SECONDS = 0.02
-"""A layer is run at least this long, in _MIN_RUNS to _MAX_RUNS runs; the median counts."""
+"""A layer is run at least this long, in _MIN_RUNS to _MAX_RUNS runs; the fastest run counts: it is
+the one that nothing else on the machine disturbed."""
 
 _FLOPS_PER_S = 2e10
 _BYTES_PER_S = 5e9
@@ -52,7 +52,7 @@ def measure_seconds(graph: LayerGraph, num_samples: int) -> list[float]:
         Seconds per call.
     """
     estimates = estimate_seconds(graph, num_samples)
-    overhead_s = _median_seconds(tf.function(lambda: tf.constant(0.0), autograph=False))
+    overhead_s = _fastest_seconds(tf.function(lambda: tf.constant(0.0), autograph=False))
     timed: dict[str, float | None] = {}
     result = []
     for call in graph.calls:
@@ -153,7 +153,7 @@ def _time_call(graph: LayerGraph, call: Call, num_samples: int) -> float | None:
     try:
         with temporarily_initialized(variables):
             before = [v.numpy() for v in state]
-            seconds = _median_seconds(tf.function(run, autograph=False))
+            seconds = _fastest_seconds(tf.function(run, autograph=False))
             for variable, value in zip(state, before, strict=True):
                 variable.assign(value)
     except Exception:
@@ -174,7 +174,7 @@ def _example(graph: LayerGraph, index: int, num_samples: int) -> Any:
     return tf.cast(tf.reshape(tf.range(count) % 2, shape), tensor.dtype)
 
 
-def _median_seconds(function: Callable[[], Any]) -> float:
+def _fastest_seconds(function: Callable[[], Any]) -> float:
     for _ in range(_WARM_UPS):
         function()
     runs: list[float] = []
@@ -182,4 +182,4 @@ def _median_seconds(function: Callable[[], Any]) -> float:
         start_s = time.perf_counter()
         function()
         runs.append(time.perf_counter() - start_s)
-    return statistics.median(runs)
+    return min(runs)
