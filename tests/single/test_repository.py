@@ -21,10 +21,10 @@ LINE_LIMIT = 450
 
 # Layers of the Python package from the bottom up. A file may import its own layer and lower ones.
 PYTHON_LAYERS = (
-    ("errors", "config", "trace", "timeline", "layer_graph", "_core"),
+    ("errors", "config", "environment", "log", "trace", "timeline", "layer_graph", "_core"),
     ("buffers", "checks", "work"),
     ("collectives", "point_to_point", "objects", "grid", "communicator", "bootstrap", "launch"),
-    ("environment", "datasets", "memory", "tensorflow", "torch", "models", "progress"),
+    ("datasets", "memory", "tensorflow", "torch", "models", "progress"),
     ("hyparflow",),
     ("verify", "plots", "bench"),
     ("cli",),
