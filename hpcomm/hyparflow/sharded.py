@@ -90,7 +90,7 @@ def _write_part(
     name = f"stage-{part:05d}.safetensors"
     disguised = {}
     for key, array in tensors.items():
-        contiguous = np.ascontiguousarray(array)
+        contiguous = np.asarray(array, order="C")  # ascontiguousarray would add an axis to scalars
         other = _DISGUISES.get(array.dtype.name)
         disguised[key] = contiguous if other is None else contiguous.view(other)
     try:

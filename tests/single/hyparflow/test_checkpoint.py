@@ -150,6 +150,7 @@ def test_shards_are_read_under_any_other_split(tmp_path: Path) -> None:
         assert sorted(loaded) == sorted(keys)
         for key in keys:
             assert loaded[key].dtype == expected[key].dtype, key
+            assert loaded[key].shape == expected[key].shape, key
             np.testing.assert_array_equal(loaded[key], expected[key])
     with pytest.raises(InvalidArgumentError, match=r"has no values for 'other'"):
         load_shards(path, ["other"])
