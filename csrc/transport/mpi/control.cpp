@@ -2,6 +2,8 @@
 // slow path of waits polls.
 #include <algorithm>
 #include <cstring>
+#include <list>
+#include <mutex>
 #include <string>
 
 #include "core/error.hpp"
@@ -18,10 +20,11 @@ void MpiTransport<Handle>::tell_peers(const ControlMessage& message, bool all) n
   try {
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_ || !(all || met_[static_cast<std::size_t>(peer)])) continue;
-      auto& [copy, request] = told_.emplace_back(message, Handle{});
-      if (mpi_.isend(&copy, static_cast<int>(sizeof copy), byte_, peer,
-                     static_cast<int>(tag::kControl), comm_, &request) != 0)
-        told_.pop_back();
+      const ControlMessage& copy = told_.emplace_back(message);
+      Handle request{};
+      const int code = mpi_.isend(&copy, static_cast<int>(sizeof copy), byte_, peer,
+                                  static_cast<int>(tag::kControl), comm_, &request);
+      if (code != 0 || mpi_.request_free(&request) != 0) continue;  // nobody waits for them
     }
   } catch (const std::bad_alloc&) {
     // Those who were not told will run into their deadline.
@@ -50,6 +53,15 @@ void MpiTransport<Handle>::close() noexcept {
   message.kind = ControlKind::closed;
   message.sender = rank_;
   tell_peers(message, false);
+}
+
+// An MPI that sends no message of this size at once may read them as long as it lives.
+template <class Handle>
+void MpiTransport<Handle>::keep_for_good() noexcept {
+  static auto* messages = new std::list<ControlMessage>;
+  static auto* mutex = new std::mutex;
+  const std::lock_guard lock(*mutex);
+  messages->splice(messages->end(), told_);
 }
 
 template <class Handle>

@@ -36,14 +36,8 @@ MpiTransport<Handle>::MpiTransport(const Binding& binding, std::uint64_t epoch, 
 
 template <class Handle>
 MpiTransport<Handle>::~MpiTransport() {
-  if (!may_call()) return;
   for (auto& [ticket, operation] : operations_) abandon(operation);
-  for (auto& [message, request] : told_) {
-    int done = 0;
-    Status status;
-    mpi_.test(&request, &done, &status);
-    if (done == 0) mpi_.request_free(&request);
-  }
+  keep_for_good();
 }
 
 template <class Handle>

@@ -83,6 +83,7 @@ class MpiTransport final : public Transport {
   void receive_now(void* data, std::size_t nbytes, int from, Tag tag);
   void abandon(Operation& operation) noexcept;
   void tell_peers(const ControlMessage& message, bool all) noexcept;
+  void keep_for_good() noexcept;
   void read_control();
   [[noreturn]] void throw_announced(int peer, const ControlMessage& message) const;
 
@@ -101,7 +102,7 @@ class MpiTransport final : public Transport {
   std::vector<std::deque<LengthNotice>> notices_;                // by peer
   std::vector<bool> met_;                                        // peers with traffic
   std::vector<std::optional<ControlMessage>> heard_;             // by peer
-  std::list<std::pair<ControlMessage, Handle>> told_;            // control messages on their way
+  std::list<ControlMessage> told_;                               // on their way; see keep_for_good
   bool silent_ = false;                                          // this rank has said its last word
 };
 
