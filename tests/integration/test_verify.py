@@ -45,7 +45,7 @@ def test_verify_pairwise_cases_agree_with_one_process(tmp_path):
 @pytest.mark.parametrize("fault", ["scale", "skip", "order"])
 def test_verify_notices_a_planted_fault(tmp_path, fault):
     done = verify(
-        "--model", "two-towers", "--strategy", "model", "--partitions", 3, "--micro-batches", 3,
+        "--model", "two-towers", "--strategy", "model", "--partitions", 4, "--micro-batches", 3,
         "--inject", fault, "--json", "-", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
