@@ -46,6 +46,7 @@ py::object to_python(const Error& error) {
 }
 
 void bind_errors(py::module_& /*module*/) {
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): the signature is pybind11's.
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);

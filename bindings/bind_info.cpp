@@ -40,6 +40,7 @@ py::list algorithms() {
 template <class Code>
 std::vector<std::string> names(int count) {
   std::vector<std::string> result;
+  result.reserve(static_cast<std::size_t>(count));
   for (int code = 0; code < count; ++code) result.emplace_back(name_of(static_cast<Code>(code)));
   return result;
 }
