@@ -245,6 +245,9 @@ class Adapter(Protocol):
     def notices(self, graph: LayerGraph, *, pieces: int) -> list[str]:
         """Return what the user should know of differences that are no errors, as sentences."""
 
+    def learning_rate(self, model: Any) -> float | None:
+        """Return the current learning rate of the user's optimizer; None for a schedule."""
+
     def check_scalar_loss(self, *, pieces: int) -> None:
         """Refuse a loss function that reduces by itself, if batches come in pieces."""
 

@@ -139,6 +139,10 @@ def set_up(model_or_function: Any, comm: Communicator, options: Options) -> Setu
     specs = [make_spec(split, stage, grid.replica) for stage in range(split.num_stages)]
     deferred = adapter.needs_memory_later(model)
     runner = agree(comm, lambda: adapter.make_stage(graph, specs[grid.partition], seed))
+    # A rate that was set on rank 0 after compile counts, as its weights do.
+    rate = comm.broadcast_object(adapter.learning_rate(model))
+    if rate is not None:
+        runner.set_learning_rate(rate)
     return Setup(adapter, model, graph, split, plan, specs, grid, seed, runner, deferred)
 
 

@@ -16,7 +16,7 @@ from hpcomm.tensorflow.graph import extract_graph
 from hpcomm.tensorflow.loss import StageLoss
 from hpcomm.tensorflow.refusals import refuse
 from hpcomm.tensorflow.runner import KerasRunner
-from hpcomm.tensorflow.slots import layout
+from hpcomm.tensorflow.slots import layers_of_optimizer, layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +27,17 @@ if TYPE_CHECKING:
     from hpcomm.layer_graph import LayerGraph
 
 __all__ = ["KerasAdapter"]
+
+_LOOKUPS = frozenset({"Embedding", "ReversibleEmbedding"})
+"""Layers whose weights get a gradient per looked-up row."""
+
+_LINEAR = (keras.optimizers.SGD, keras.optimizers.Lion)
+"""Optimizers to which it is the same whether such gradients come one by one or added up."""
+
+
+def _sees_slices(optimizer: Any) -> bool:
+    inner = layers_of_optimizer(optimizer)[-1][1]
+    return not isinstance(inner, _LINEAR) or bool(inner.clipnorm or inner.global_clipnorm)
 
 
 class KerasAdapter:
@@ -85,7 +96,20 @@ class KerasAdapter:
                 f"{pieces} pieces of a batch and weighted by their samples, as in gradient "
                 "accumulation; reduction='sum' makes it independent of the pieces"
             )
+        if any(call.kind in _LOOKUPS for call in graph.calls) and _sees_slices(model.optimizer):
+            found.append(
+                "gradients of embeddings are added up before the optimizer sees them, as in "
+                "gradient accumulation; Keras's own fit hands it one slice per lookup, and "
+                f"{type(model.optimizer).__name__} then squares or clips repeated rows one by one"
+            )
         return found
+
+    def learning_rate(self, model: Any) -> float | None:
+        """Return the current learning rate of the user's optimizer; None for a schedule."""
+        if not getattr(model, "compiled", False) or model.optimizer is None:
+            return None
+        rate = layers_of_optimizer(model.optimizer)[-1][1]._learning_rate
+        return float(rate.numpy()) if isinstance(rate, keras.Variable) else None
 
     def check_scalar_loss(self, *, pieces: int) -> None:
         """Refuse a loss function that reduces by itself, if batches come in pieces."""

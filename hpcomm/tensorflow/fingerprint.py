@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from hpcomm.tensorflow.slots import layers_of_optimizer
+
 if TYPE_CHECKING:
     from hpcomm.layer_graph import LayerGraph
 
@@ -39,7 +41,9 @@ def fingerprint(graph: LayerGraph) -> str:
     digest.update(repr(inputs).encode())
     model = graph.native.model
     if getattr(model, "compiled", False):
-        digest.update(_configuration(model.optimizer).encode())
+        if model.optimizer is not None:
+            for _, part in layers_of_optimizer(model.optimizer):
+                digest.update(_configuration(part).encode())
         compiled = model._compile_loss
         if compiled is not None:
             losses = keras.tree.flatten(compiled._user_loss)
@@ -51,10 +55,15 @@ def fingerprint(graph: LayerGraph) -> str:
 def _configuration(item: Any) -> str:
     """Return an object's configuration as text, without names; its class if it has none."""
     try:
-        config = item.get_config()
+        config = {k: v for k, v in item.get_config().items() if not _is_current(k, v)}
     except Exception:
         return type(item).__qualname__
     return type(item).__qualname__ + json.dumps(_nameless(config), sort_keys=True, default=_short)
+
+
+def _is_current(name: str, value: Any) -> bool:
+    """Tell whether a setting may change in training: rank 0's counts then."""
+    return name == "inner_optimizer" or (name == "learning_rate" and isinstance(value, float))
 
 
 def _loss(loss: Any) -> str:
