@@ -28,13 +28,24 @@ namespace {
                       "HPCOMM_SLOT_BYTES");
 }
 
-int open_unnamed(const Nonce& nonce) {
+struct Unnamed {
+  int descriptor;
+  bool in_dev_shm;  // where a container may bound the memory
+};
+
+Unnamed open_unnamed(const Nonce& nonce) {
   const int descriptor = memfd_create("hpcomm", MFD_CLOEXEC);
-  if (descriptor >= 0 || (errno != ENOSYS && errno != EPERM)) return descriptor;
+  if (descriptor >= 0 || (errno != ENOSYS && errno != EPERM)) return {descriptor, false};
   const std::string name = "/hpcomm-" + to_hex(nonce);
   const int named = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
   if (named >= 0) shm_unlink(name.c_str());
-  return named;
+  return {named, true};
+}
+
+/// A container may bound /dev/shm to 64 MB; without the reservation, the first touch beyond it
+/// would be fatal. Returns an errno.
+int reserve(int descriptor, std::size_t nbytes) {
+  return posix_fallocate(descriptor, 0, static_cast<off_t>(nbytes));
 }
 
 }  // namespace
@@ -91,12 +102,16 @@ Segment Segment::initialise(int descriptor, const Geometry& geometry, int rank,
 }
 
 Segment Segment::create(const Geometry& geometry, int rank, const Nonce& nonce) {
-  const int descriptor = open_unnamed(nonce);
+  const auto [descriptor, in_dev_shm] = open_unnamed(nonce);
   if (descriptor < 0) throw_no_memory(geometry, "creation", errno);
-  if (ftruncate(descriptor, static_cast<off_t>(geometry.total_bytes())) != 0) {
-    const int error = errno;
+  int error = 0;
+  if (in_dev_shm)
+    error = reserve(descriptor, geometry.total_bytes());
+  else if (ftruncate(descriptor, static_cast<off_t>(geometry.total_bytes())) != 0)
+    error = errno;
+  if (error != 0) {
     ::close(descriptor);
-    throw_no_memory(geometry, "sizing", error);
+    throw_no_memory(geometry, in_dev_shm ? "reservation in /dev/shm" : "sizing", error);
   }
   return initialise(descriptor, geometry, rank, nonce);
 }
@@ -105,9 +120,7 @@ Segment Segment::create_named(const Geometry& geometry, int rank, const Nonce& n
                               const std::string& name) {
   const int descriptor = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
   if (descriptor < 0) throw_no_memory(geometry, "creation under a name", errno);
-  // A container may bound /dev/shm to 64 MB; without the reservation, the first touch beyond it
-  // would be fatal.
-  const int error = posix_fallocate(descriptor, 0, static_cast<off_t>(geometry.total_bytes()));
+  const int error = reserve(descriptor, geometry.total_bytes());
   if (error != 0) {
     ::close(descriptor);
     shm_unlink(name.c_str());
