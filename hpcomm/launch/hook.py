@@ -7,8 +7,10 @@ standard library only.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -62,6 +64,8 @@ def fail(error: BaseException, trace: str = "") -> bool:
     Returns:
         Whether the launcher will print it.
     """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends anyway; what follows has to be told
     message = f"{type(error).__name__}: {error}"
     core = sys.modules.get("hpcomm._core")
     if core is not None:

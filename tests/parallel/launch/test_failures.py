@@ -116,11 +116,11 @@ def test_signals_to_the_launcher_end_everything_mpi4py_522_10(tmp_path, options,
     path = program(
         tmp_path,
         "comm = hpcomm.init()\n"
-        "comm.barrier()\n"
-        "if comm.rank == 1:\n    print('ready', flush=True)\n    time.sleep(120)\n"
-        "started_s = time.monotonic()\n"
-        "try:\n    comm.recv(1, dtype='int8')\n"
-        "finally:\n    print('cleaned up', flush=True)\n",
+        "try:\n"
+        "    comm.barrier()\n"
+        "    if comm.rank == 1:\n        print('ready', flush=True)\n        time.sleep(120)\n"
+        "    comm.recv(1, dtype='int8')\n"
+        "finally:\n    if comm.rank == 0:\n        print('cleaned up', flush=True)\n",
     )
     with Job(tmp_path, hpcomm_run(2, path, options=options)) as job:
         job.wait_for("ready")
