@@ -138,7 +138,10 @@ def train(
     ] = False,
     seed: Annotated[int, typer.Option(help="Of weights, shuffling, dropout and splits.")] = 0,
     checkpoint: Annotated[
-        str, typer.Option(metavar="DIR", help="Write a checkpoint after every epoch.")
+        str,
+        typer.Option(
+            metavar="DIR", help="Write a checkpoint after every epoch, each stage its part."
+        ),
     ] = "",
     resume: Annotated[
         str,

@@ -79,7 +79,7 @@ def run(options: TrainOptions) -> None:
                 verbose=0,
                 callbacks=[watch],
                 gather="root" if options.save else "none",
-                checkpoint=CheckpointPolicy(folder) if folder else None,
+                checkpoint=CheckpointPolicy(folder, sharded=True) if folder else None,
                 resume="auto" if options.resume else None,
                 comm=comm,
                 trace=recorder,
