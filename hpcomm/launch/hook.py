@@ -45,6 +45,7 @@ def install(*, is_rank: bool = False) -> None:
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
+        _ignore_interrupts()
         is_told = False
         if os.getpid() == _installed_in:  # not in a child made by fork
             is_told = fail(error, "".join(traceback.format_exception(kind, error, trace)))
@@ -52,6 +53,12 @@ def install(*, is_rank: bool = False) -> None:
             previous(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def _ignore_interrupts() -> None:
+    """Let Ctrl-C not disturb the report of a process that ends anyway."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def fail(error: BaseException, trace: str = "") -> bool:
@@ -64,8 +71,7 @@ def fail(error: BaseException, trace: str = "") -> bool:
     Returns:
         Whether the launcher will print it.
     """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends anyway; what follows has to be told
+    _ignore_interrupts()
     message = f"{type(error).__name__}: {error}"
     core = sys.modules.get("hpcomm._core")
     if core is not None:

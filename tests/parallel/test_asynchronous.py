@@ -135,3 +135,29 @@ def test_more_ranks_than_cpus_do_not_spin_against_each_other_ompi_10426_20(mpi_r
         two_s = float(comm.broadcast(np.array([two_s]))[0])
         # A time slice of the scheduler per step would be some 4 s more.
         assert four_s < 20 * two_s + 4.0
+
+
+@pytest.mark.mpi(ranks=[2], timeout=60, unit="s")
+def test_other_python_threads_run_while_one_is_blocked(mpi_ranks):
+    with hpcomm.init() as comm:
+        steps = 0
+        is_over = threading.Event()
+
+        def count():
+            nonlocal steps
+            while not is_over.is_set():
+                steps += 1
+                time.sleep(0.001)
+
+        thread = threading.Thread(target=count)
+        thread.start()
+        if comm.rank == 0:
+            time.sleep(0.5)
+            comm.barrier()
+        else:
+            before = steps
+            comm.barrier()
+            assert steps - before > 20
+        comm.send(np.zeros(1), 1) if comm.rank == 0 else comm.recv(0, dtype="float64")
+        is_over.set()
+        thread.join()
