@@ -41,8 +41,9 @@ def destination(
 
 def _overlap(send: NDArray[Any], recv: NDArray[Any]) -> bool:
     """Return True where the two share memory but are not the same, as algorithms demand."""
-    same = send.nbytes == recv.nbytes and send.ctypes.data == recv.ctypes.data
-    return not same and np.may_share_memory(send, recv)
+    if not np.may_share_memory(send, recv):  # the usual case, and the cheaper question
+        return False
+    return send.nbytes != recv.nbytes or send.ctypes.data != recv.ctypes.data
 
 
 def conclude(
