@@ -116,6 +116,13 @@ VARIABLES: tuple[Variable, ...] = (
              "rank that the launcher gave this process", internal=True),
     Variable("HPCOMM_SIZE", "launch_size", "0", _count,
              "number of ranks that the launcher started", internal=True),
+    Variable("HPCOMM_LOCAL_RANK", "launch_local_rank", "-1", int,
+             "number of this process on its machine", internal=True),
+    Variable("HPCOMM_LOCAL_SIZE", "launch_local_size", "0", _count,
+             "number of ranks on this machine", internal=True),
+    Variable("HPCOMM_RANK_PID", "launch_pid", "0", _count,
+             "process id of the rank itself, so that its children are not taken for it",
+             internal=True),
 )  # fmt: skip
 
 
@@ -136,6 +143,9 @@ class Config:
     rendezvous: str
     launch_rank: int
     launch_size: int
+    launch_local_rank: int
+    launch_local_size: int
+    launch_pid: int
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Config:

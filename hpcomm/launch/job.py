@@ -133,9 +133,9 @@ class Job:
         words += ["--session", str(self.session.path), "--bind", self.bind]
         words += ["--grace", str(self.options.grace_s), "--memory", str(self.options.memory_bytes)]
         words += ["--prefix"] if self.options.prefix else []
-        if not self.is_remote and _has_input():
+        if not self.is_remote:
             # Rank 0 opens it itself: some launchers of MPI lose the end of what they pass on.
-            words += ["--input", f"/proc/{os.getpid()}/fd/0"]
+            words += ["--input", f"/proc/{os.getpid()}/fd/0" if _has_input() else os.devnull]
         program = self.options.command[0]
         named = [sys.executable] if Path(program).suffix == ".py" else []
         rest = self.options.command

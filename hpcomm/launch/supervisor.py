@@ -61,7 +61,9 @@ class Supervisor:
         for name, value in cpus.thread_variables(threads).items():
             os.environ.setdefault(name, value)
         os.environ["HPCOMM_SESSION"] = str(self.session.path)
-        if self.rank == 0 and self.options.input:
+        if self.rank != 0:
+            _take_input(os.devnull)  # what a launcher connects here may never end
+        elif self.options.input:
             _take_input(self.options.input)
         self._watch()
         code = self._start()

@@ -161,3 +161,13 @@ def test_other_python_threads_run_while_one_is_blocked(mpi_ranks):
         comm.send(np.zeros(1), 1) if comm.rank == 0 else comm.recv(0, dtype="float64")
         is_over.set()
         thread.join()
+
+
+@pytest.mark.mpi(ranks=[2], timeout=60, unit="s")
+def test_one_array_may_be_submitted_twice_horovod_784_6(mpi_ranks):
+    with hpcomm.init() as comm:
+        x = np.full(1000, comm.rank + 1.0)
+        works = [comm.allreduce(x, asynchronous=True) for _ in range(2)]
+        works.append(comm.allreduce(x, "max", asynchronous=True))
+        assert [work.wait()[0] for work in works] == [3, 3, 2]
+        assert (x == comm.rank + 1).all()

@@ -105,7 +105,8 @@ def test_standard_input_goes_to_rank_zero(tmp_path, options):
     path = program(
         tmp_path,
         "comm = hpcomm.init()\n"
-        "text = sys.stdin.read() if comm.rank == 0 else ''\n"
+        "text = sys.stdin.read()\n"
+        "assert comm.rank == 0 or not text\n"
         "print(comm.broadcast_object(text).strip(), flush=True)\n",
     )
     answer = subprocess.run(
