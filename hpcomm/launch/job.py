@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcomm.errors import LaunchError
-from hpcomm.launch import cpus, mpiexec, report
+from hpcomm.launch import mpiexec, report
 from hpcomm.launch.events import Events, adopt_orphans
 from hpcomm.launch.rendezvous import Server
 from hpcomm.launch.session import Session
@@ -66,7 +66,6 @@ class Job:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.is_remote = bool(options.hosts or options.hostfile)
-        self.bind = options.bind or cpus.default_policy(len(cpus.allowed()), options.num_ranks)
         self.session = Session.create(Path.cwd() if self.is_remote else None)
         self.events = Events([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
         self.server: Server | None = None
@@ -99,8 +98,6 @@ class Job:
             )
         words = self._supervisor()
         environment = {**os.environ, "HPCOMM_SESSION": str(self.session.path)}
-        if not self.is_remote and not self.options.quiet:
-            _say("hpcomm run: " + cpus.describe(self.bind, self.options.num_ranks))
         if launcher is None:
             self._start_without_mpi(words, environment)
             return
@@ -130,9 +127,10 @@ class Job:
 
     def _supervisor(self) -> list[str]:
         words = [sys.executable, "-m", "hpcomm.launch.supervisor"]
-        words += ["--session", str(self.session.path), "--bind", self.bind]
+        words += ["--session", str(self.session.path), "--bind", self.options.bind]
         words += ["--grace", str(self.options.grace_s), "--memory", str(self.options.memory_bytes)]
         words += ["--prefix"] if self.options.prefix else []
+        words += [] if self.options.quiet else ["--announce"]
         if not self.is_remote:
             # Rank 0 opens it itself: some launchers of MPI lose the end of what they pass on.
             words += ["--input", f"/proc/{os.getpid()}/fd/0" if _has_input() else os.devnull]

@@ -56,7 +56,10 @@ class Supervisor:
     def run(self) -> int:
         """Start the rank, watch it to its end, and return this process's exit code."""
         local_rank, local_size = environment.local_place(os.environ)
-        share, threads = cpus.share_of(self.options.bind, local_rank, local_size)
+        policy = self.options.bind or cpus.default_policy(len(cpus.allowed()), local_size)
+        share, threads = cpus.share_of(policy, local_rank, local_size)
+        if self.rank == 0 and self.options.announce:
+            sys.stderr.write(f"hpcomm run: {cpus.describe(policy, local_size)}\n")
         os.sched_setaffinity(0, share)
         for name, value in cpus.thread_variables(threads).items():
             os.environ.setdefault(name, value)
@@ -232,10 +235,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="hpcomm.launch.supervisor")
     parser.add_argument("--session", required=True)
     parser.add_argument("--grace", type=float, default=10.0)
-    parser.add_argument("--bind", choices=cpus.POLICIES, default="none")
+    parser.add_argument("--bind", choices=("", *cpus.POLICIES), default="")
     parser.add_argument("--memory", type=int, default=0)
     parser.add_argument("--prefix", action="store_true")
     parser.add_argument("--input", default="")
+    parser.add_argument("--announce", action="store_true")
     options = parser.parse_args(words[:border])
     options.command = words[border + 1 :]
     adopt_orphans()

@@ -191,3 +191,30 @@ def test_a_rank_does_not_start_ranks(tmp_path):
     )
     result = run(tmp_path, hpcomm_run(2, path, options=("--no-mpi",)))
     assert result.output.count("refused") == 2
+
+
+def test_named_hosts_take_the_way_over_the_launcher_of_mpi(tmp_path):
+    path = program(
+        tmp_path,
+        "comm = hpcomm.init()\n"
+        "if comm.rank == 1 and sys.argv[1:]:\n    sys.exit(7)\n"
+        "sys.stdout.write(f'sum {comm.allreduce(np.ones(1))[0]}\\n')\n",
+    )
+    options = ("--hosts", "localhost,localhost")
+    result = run(tmp_path, hpcomm_run(2, path, options=options))
+    assert result.code == 0, result.errors
+    assert result.output.count("sum 2.0") == 2
+    assert result.errors.count("of their own each") == 1
+    result.assert_nothing_is_left()
+    assert run(tmp_path, hpcomm_run(2, path, "fail", options=options)).code == 7
+    assert not list(tmp_path.glob("hpcomm-*"))
+
+
+def test_supervisors_of_machines_without_the_folder_pass_on_code_and_traceback(tmp_path):
+    path = program(tmp_path, "hpcomm.init()\nraise ValueError('far away')\n")
+    supervisor = [sys.executable, "-m", "hpcomm.launch.supervisor", "--session", "/no/where"]
+    line = [*supervisor, "--grace", "1", "--", sys.executable, str(path)]
+    result = run(tmp_path, line)
+    assert result.code == 1
+    assert "ValueError: far away" in result.errors
+    result.assert_nothing_is_left()
