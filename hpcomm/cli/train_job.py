@@ -134,16 +134,22 @@ def _prepare(
 
 
 def _prepare_own(options: TrainOptions) -> tuple[Callable[[int], Any], Task, TrainOptions]:
-    from hpcomm.models.keras.infer import infer_task
+    from hpcomm.models.keras.common import set_globals
+    from hpcomm.models.keras.infer import infer_task_of
     from hpcomm.models.task import Recipe
 
     function = registry.load_user_function(options.model)
     full, _ = options.with_recipe(Recipe())
-    model = registry.call_user_function(function, options.image_size)
-    task = infer_task(model)
-    if options.learning_rate is not None:
-        model.optimizer.learning_rate = options.learning_rate
-    return lambda _: model, task, full
+
+    def build() -> Any:
+        model = registry.call_user_function(function, options.image_size)
+        if options.learning_rate is not None:
+            model.optimizer.learning_rate = options.learning_rate
+        return model
+
+    task = infer_task_of(lambda: registry.call_user_function(function, options.image_size))
+    set_globals(options.dtype, options.seed)  # as if the model had not been built before
+    return lambda _: build, task, full
 
 
 def _wants_weights(options: TrainOptions) -> bool:

@@ -89,8 +89,9 @@ def check(options: TrainOptions) -> None:
         registry.get(options.model).options(image_size=options.image_size)
     if options.optimizer and options.optimizer not in OPTIMIZERS:
         _refuse("--optimizer", options.optimizer, f"known are {', '.join(OPTIMIZERS)}")
-    if options.optimizer and own:
-        _refuse("--optimizer", options.optimizer, f"{options.model} compiles its model itself")
+    for flag, value in (("--optimizer", options.optimizer), ("--decay", options.decay)):
+        if value and own:
+            _refuse(flag, value, f"{options.model} compiles its model itself")
     if options.lpp and len(options.lpp) != options.partitions:
         shown = ",".join(map(str, options.lpp))
         _refuse(

@@ -9,9 +9,28 @@ import keras
 
 from hpcomm.errors import ModelError
 from hpcomm.models.task import InputSpec, OutputSpec, Task
+from hpcomm.tensorflow.deferred import deferred_initialization
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+
+def infer_task_of(function: Callable[[], Any]) -> Task:
+    """Return inputs and outputs of the model that a function builds, without memory for weights.
+
+    The function is called once for this; names that Keras gives to layers start anew afterwards, so
+    that a second call gives the same model.
+
+    Args:
+        function: returns a compiled functional or Sequential model.
+
+    Raises:
+        ModelError: see ``infer_task``.
+    """
+    with deferred_initialization():
+        task = infer_task(function())
+    keras.utils.clear_session(free_memory=False)
+    return task
 
 
 def infer_task(model: Any) -> Task:

@@ -91,3 +91,23 @@ def test_what_is_no_compiled_functional_model_is_refused(keras):
     y = keras.layers.Dense(2)(keras.layers.GlobalAveragePooling1D()(sequence))
     with pytest.raises(ModelError, match=r"'sequence' .* open shape \(None, 4\)"):
         infer_task(_compiled(keras, sequence, y, "mse"))
+
+
+def test_a_function_is_read_without_memory_and_builds_the_same_model_again(keras):
+    from hpcomm.models.keras.infer import infer_task_of
+
+    built = []
+
+    def build():
+        x = keras.Input((4,))
+        model = keras.Model(x, [keras.layers.Dense(2)(x), keras.layers.Dense(3)(x)])
+        model.compile("adam", "mse")
+        built.append(model)
+        return model
+
+    keras.utils.clear_session()
+    task = infer_task_of(build)
+    assert all(variable._value is None for variable in built[0].variables)
+    names = build().output_names
+    assert [output.name for output in task.outputs] == names
+    assert all(variable._value is not None for variable in built[1].variables)
