@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,9 @@ __all__ = ["join"]
 
 @functools.cache
 def _client(address: str, rank: int, size: int) -> Client:
-    return Client(address, rank, size)
+    client = Client(address, rank, size)
+    atexit.register(client.close)
+    return client
 
 
 def join(config: Config, timeout_s: float) -> Membership:

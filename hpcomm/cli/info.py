@@ -38,7 +38,7 @@ def _mpi() -> dict[str, Any]:
     library = mpiexec.library_version()
     result: dict[str, Any] = {
         "found": bool(library),
-        "library": library.splitlines()[0].strip("\0 ") if library else "",
+        "library": " ".join(library.splitlines()[0].strip("\0").split()) if library else "",
         "vendor": mpiexec.vendor_of(library),
         "mpiexec": "",
     }
@@ -119,10 +119,17 @@ def _variables() -> list[dict[str, Any]]:
     ]
 
 
-def gather() -> dict[str, Any]:
-    """Return everything `hpcomm info` prints; collective where ranks were started."""
+def gather() -> dict[str, Any] | None:
+    """Return everything `hpcomm info` prints; collective where ranks were started.
+
+    Returns:
+        The report on rank 0, None on the others.
+    """
     from hpcomm import _core, config
 
+    job = _ranks()
+    if job is not None and not job.pop("is_root"):
+        return None
     return {
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -130,7 +137,7 @@ def gather() -> dict[str, Any]:
         "packages": _versions(),
         "mpi": _mpi(),
         "cpus": _cpus(),
-        "job": _ranks(),
+        "job": job,
         "dtypes": list(_core.DTYPES),
         "ops": list(_core.OPS),
         "algorithms": _core.algorithms(),
@@ -139,57 +146,78 @@ def gather() -> dict[str, Any]:
     }
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _system_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
+    mpi, cpus = report["mpi"], report["cpus"]
+    rows = [
+        ("python", report["python"]),
+        ("system", report["system"]),
+        ("core", f"{report['core']['path']} (compiler {report['core']['compiler']})"),
+        ("packages", ", ".join(f"{k} {v}" for k, v in report["packages"].items())),
+        ("MPI", mpi["library"] or "none; ranks of one machine need none"),
+        (
+            "CPUs",
+            f"{len(cpus['allowed'])} allowed of {cpus['online']}; "
+            f"{_count(len(cpus['cores']), 'core')}, "
+            f"{_count(len(cpus['numa_nodes']), 'memory node')}",
+        ),
+    ]
+    if mpi["found"]:
+        rows.insert(5, ("mpiexec", mpi["mpiexec"] or mpi.get("problem", "none")))
+    return rows
+
+
+def _job_line(job: dict[str, Any] | None) -> str:
+    if job is None:
+        return "job: not started as a rank; try `hpcomm run -n 2 -- hpcomm info`"
+    where = "in the background" if job["background_progress"] else "in calls of hpcomm only"
+    return (
+        f"job: {_count(job['size'], 'rank')} on {_count(job['num_nodes'], 'node')}, found by "
+        f"{job['source']}; MPI thread level {job['thread_level']}; asynchronous collectives "
+        f"advance {where}"
+    )
+
+
 def _print(report: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
 
-    def table(title: str, *columns: str) -> Table:
-        result = Table(
-            title=title, title_justify="left", title_style="bold", box=None, pad_edge=False
-        )
+    def show(rows: list[tuple[str, ...]], *columns: str) -> None:
+        table = Table(box=None, pad_edge=False, show_header=any(columns), header_style="dim")
         for column in columns:
-            result.add_column(column, overflow="fold")
-        return result
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
 
-    main = table("hpcomm", "", "")
-    main.show_header = False
-    for key in ("python", "system"):
-        main.add_row(key, report[key])
-    main.add_row("core", f"{report['core']['path']} (compiler {report['core']['compiler']})")
-    main.add_row("packages", ", ".join(f"{k} {v}" for k, v in report["packages"].items()))
-    mpi = report["mpi"]
-    main.add_row("MPI", mpi["library"] or "none; ranks of one machine need none")
-    if mpi["found"]:
-        main.add_row("mpiexec", mpi["mpiexec"] or mpi.get("problem", "none"))
-    main.add_row("CPUs", f"{len(report['cpus']['allowed'])} allowed of {report['cpus']['online']}; "
-                         f"{len(report['cpus']['cores'])} cores, "
-                         f"{len(report['cpus']['numa_nodes'])} memory nodes")  # fmt: skip
-    console.print(main)
-    job = report["job"]
-    if job is None:
-        console.print("\njob: not started as a rank; try `hpcomm run -n 2 -- hpcomm info`")
-    else:
-        title = (
-            f"\njob: {job['size']} ranks on {job['num_nodes']} nodes, by {job['source']}; MPI "
-            f"thread level {job['thread_level']}; asynchronous collectives advance "
-            f"{'in the background' if job['background_progress'] else 'in calls of hpcomm only'}"
-        )
-        ranks = table(title, "rank", "node", "host", "CPUs", "reaches others by")
-        for row in job["ranks"]:
-            kinds = ", ".join(f"{peer}: {kind}" for peer, kind in row["transports"].items())
-            cpus = " ".join(map(str, row["cpus"]))
-            node = str(job["nodes"][row["rank"]])
-            ranks.add_row(str(row["rank"]), node, row["host"], cpus, kinds)
-        console.print(ranks)
-    console.print("\n[bold]algorithms chosen[/bold]")
-    console.print(report["selection"], markup=False)
-    variables = table("\nenvironment variables", "name", "value", "meaning")
-    for row in report["variables"]:
-        name = row["name"] + (" (set)" if row["is_set"] else "")
-        variables.add_row(name, str(row["value"]), row["summary"])
-    console.print(variables)
+    show([*_system_rows(report)], "", "")
+    console.print()
+    console.print(_job_line(report["job"]), markup=False)
+    if report["job"] is not None:
+        ranks = [
+            (
+                str(row["rank"]),
+                str(report["job"]["nodes"][row["rank"]]),
+                row["host"],
+                " ".join(map(str, row["cpus"])),
+                ", ".join(f"{peer}: {kind}" for peer, kind in row["transports"].items()),
+            )
+            for row in report["job"]["ranks"]
+        ]
+        show([*ranks], "rank", "node", "host", "CPUs", "reaches others by")
+    console.print("\nalgorithms chosen", style="bold")
+    console.print(report["selection"].rstrip(), markup=False)
+    console.print("\nenvironment variables", style="bold")
+    settings = [
+        (row["name"] + (" (set)" if row["is_set"] else ""), str(row["value"]), row["summary"])
+        for row in report["variables"]
+    ]
+    show([*settings], "name", "value", "meaning")
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -204,7 +232,7 @@ def info(
     Under a launcher all ranks take part and rank 0 prints.
     """
     report = gather()
-    if report["job"] is not None and not report["job"].pop("is_root"):
+    if report is None:
         return
     text = json.dumps(report, indent=2)
     if json_file == "-":

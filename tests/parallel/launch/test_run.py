@@ -218,3 +218,12 @@ def test_supervisors_of_machines_without_the_folder_pass_on_code_and_traceback(t
     assert result.code == 1
     assert "ValueError: far away" in result.errors
     result.assert_nothing_is_left()
+
+
+@WAYS
+def test_ranks_leave_without_a_warning(tmp_path, options):
+    path = program(tmp_path, "hpcomm.init().dup().allreduce(np.ones(3), asynchronous=True)\n")
+    line = hpcomm_run(2, path, options=options)
+    result = run(tmp_path, [*line[:-1], "-X", "dev", "-W", "error", line[-1]])
+    assert result.code == 0
+    assert "Warning" not in result.errors, result.errors
