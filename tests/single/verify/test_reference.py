@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import hpcomm
+from hpcomm.verify import reference
 from hpcomm.verify.case import MODELS, Case
 from hpcomm.verify.compare import Outcome, compare
 
 pytestmark = pytest.mark.tensorflow
 
-REFERENCE = Path(hpcomm.__path__[0]) / "verify" / "reference.py"
+REFERENCE = Path(reference.__file__)
 
 
 def test_reference_imports_nothing_of_this_project():
