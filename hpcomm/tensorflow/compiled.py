@@ -1,4 +1,10 @@
-"""A stage as compiled functions with a dynamic batch axis."""
+"""A stage as compiled functions.
+
+Every function exists at most twice: once for the shapes that it met first, which are those of
+nearly all micro-batches, and once with a dynamic batch axis for all others. Known shapes spare the
+graph some thousand operations that only compute shapes, a few percent of the time of a deep
+network; the dynamic form keeps a last, smaller micro-batch from causing a trace of its own.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +26,7 @@ __all__ = ["CompiledPasses"]
 
 
 class CompiledPasses:
-    """Forward and backward functions of a stage, traced once for all sizes of micro-batches.
+    """Forward and backward functions of a stage.
 
     Args:
         math: what to compute.
@@ -36,9 +42,13 @@ class CompiledPasses:
         self._error_specs = list(error_specs)
         self._scalar = tf.TensorSpec([], tf.int64)
         self._weight = tf.TensorSpec([], keras.backend.floatx())
-        self._cut: Cut | None = None
+        # Where more than the batch axis is unknown, shapes change too often to be worth a trace.
+        self._may_fix = all(None not in spec.shape.as_list()[1:] for spec in self._input_specs)
+        self._fixed: tuple[Any, Cut] | None = None
+        self._dynamic: Cut | None = None
         self._has_added = False
         self._fused = _BySpec(self._trace_fused)
+        self._fixed_fused: tuple[Any, Callable[..., Any]] | None = None
         self._inferred = _BySpec(self._trace_infer)
         self._last_reach: Reach | None = None
 
@@ -53,7 +63,7 @@ class CompiledPasses:
             Which gradients depend on which errors.
         """
         if self._math.structure is None:
-            return self._trace_joint()
+            return self._trace_joint(self._input_specs)[1]
         self._fused.find((targets, sample_weight))
         assert self._last_reach is not None
         return self._last_reach
@@ -61,19 +71,20 @@ class CompiledPasses:
     @property
     def kept(self) -> list[tuple[str, Any]]:
         """Activations that a forward pass keeps: type of the operation, shape and dtype."""
-        return self._cut.kept if self._cut is not None else []
+        chosen = self._dynamic if self._fixed is None else self._fixed[1]
+        return [] if chosen is None else chosen.kept
 
     def forward(self, inputs: Sequence[Any], key: Any, first: Any) -> tuple[list[Any], Any, Any]:
         """Return outputs, the sum of added losses (or None), and the state for `backward`."""
-        assert self._cut is not None
-        outputs, state = self._cut.forward(*inputs, key, first)
+        chosen = self._choose(inputs)
+        outputs, state = chosen.forward(*inputs, key, first)
         added = outputs.pop() if self._has_added else None
-        return outputs, added, state
+        return outputs, added, (chosen, state)
 
     def backward(self, state: Any, errors: Sequence[Any], added_seed: Any) -> list[Any]:
         """Return the gradients of the sources; None where there is none."""
-        assert self._cut is not None
-        return list(self._cut.backward(state, *errors, added_seed))
+        chosen, activations = state
+        return list(chosen.backward(activations, *errors, added_seed))
 
     def forward_backward(
         self,
@@ -85,7 +96,7 @@ class CompiledPasses:
         weights: Weights,
     ) -> tuple[Any, list[Any], list[Any]]:
         """Return weighted loss, outputs and the gradients of the sources."""
-        function = self._fused.find((targets, sample_weight))
+        function = self._choose_fused(inputs, (targets, sample_weight))
         total, outputs, gradients = function(
             [*inputs, key, first], (targets, sample_weight), list(weights)
         )
@@ -105,8 +116,34 @@ class CompiledPasses:
         total, outputs = function([*inputs, key, first], (targets, sample_weight, weights))
         return total, list(outputs)
 
-    def _trace_joint(self) -> Reach:
-        early_specs = [*self._input_specs, self._scalar, self._scalar]
+    def _choose(self, inputs: Sequence[Any]) -> Cut:
+        shapes = _shapes(inputs)
+        if self._fixed is None and self._may_fix:
+            specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
+            made, _ = self._trace_joint(specs)
+            self._fixed = (shapes, cut(made))
+        if self._fixed is not None and self._fixed[0] == shapes:
+            return self._fixed[1]
+        if self._dynamic is None:
+            made, _ = self._trace_joint(self._input_specs)
+            self._dynamic = cut(made)
+        return self._dynamic
+
+    def _choose_fused(self, inputs: Sequence[Any], given: Any) -> Callable[..., Any]:
+        shapes = (_shapes(inputs), _shapes(tf.nest.flatten(given)))
+        if self._fixed_fused is None and self._may_fix:
+            specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
+            targets = tf.nest.map_structure(
+                lambda x: None if x is None else tf.TensorSpec(x.shape, x.dtype), given
+            )
+            self._fixed_fused = (shapes, self._trace_fused(targets, specs))
+        if self._fixed_fused is not None and self._fixed_fused[0] == shapes:
+            return self._fixed_fused[1]
+        return self._fused.find(given)
+
+    def _trace_joint(self, input_specs: Sequence[Any]) -> tuple[Joint, Reach]:
+        """Trace outputs and gradients of the stage in one function."""
+        early_specs = [*input_specs, self._scalar, self._scalar]
         late_specs = [*self._error_specs, self._weight]
         record: dict[str, Any] = {}
 
@@ -115,7 +152,11 @@ class CompiledPasses:
             made = self._math.forward(early[:-2], early[-2], early[-1])
             graph = tf.compat.v1.get_default_graph()
             record["num_forward_ops"] = len(graph.get_operations())
-            found = self._math.backward(made, late[:-1], late[-1])
+            errors = [
+                tf.ensure_shape(error, made.outputs[i].shape)
+                for error, i in zip(late[:-1], self._math.errors, strict=True)
+            ]
+            found = self._math.backward(made, errors, late[-1])
             self._math.accumulate(found.variables)
             outputs = list(made.outputs)
             self._has_added = made.added is not None
@@ -127,14 +168,15 @@ class CompiledPasses:
         function = joint.get_concrete_function()
         found = record.pop("found")
         traced = Joint(function=function, gradients=found.sources, **record)
-        self._cut = cut(traced)
         reached = [traced.reach(placeholder) for placeholder in traced.late]
-        return Reach(
+        return traced, Reach(
             [[_depends(g, names) for g in found.sources] for names in reached],
             [[_depends(g, names) for g in found.variables] for names in reached],
         )
 
-    def _trace_fused(self, specs: Any) -> Callable[..., Any]:
+    def _trace_fused(
+        self, specs: Any, input_specs: Sequence[Any] | None = None
+    ) -> Callable[..., Any]:
         weight_specs = [self._weight] * len(Weights._fields)
 
         @tf.function(autograph=False)
@@ -150,7 +192,7 @@ class CompiledPasses:
             )
             return total, outputs, found.sources
 
-        early_specs = [*self._input_specs, self._scalar, self._scalar]
+        early_specs = [*(input_specs or self._input_specs), self._scalar, self._scalar]
         return _flat(fused.get_concrete_function(early_specs, specs, weight_specs))
 
     def _trace_infer(self, specs: Any) -> Callable[..., Any]:
@@ -163,6 +205,10 @@ class CompiledPasses:
 
         early_specs = [*self._input_specs, self._scalar, self._scalar]
         return _flat(infer.get_concrete_function(early_specs, specs))
+
+
+def _shapes(tensors: Sequence[Any]) -> list[Any]:
+    return [None if tensor is None else tuple(tensor.shape) for tensor in tensors]
 
 
 def _depends(gradient: Any, names: set[str]) -> bool:

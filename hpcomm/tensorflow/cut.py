@@ -78,7 +78,9 @@ class Cut(NamedTuple):
         backward: ``backward(state, *late) → gradients``, compiled.
         kept: for every tensor that ``state`` holds, the type of the operation that made it, and
             its shape and dtype.
-        functions: Python functions that the graphs call, which must live as long as they do.
+        functions: what the two graphs call (bodies of loops and branches, Python functions) and
+            what therefore must live as long as they do: TensorFlow forgets a body with the graph
+            that it was first recorded for.
     """
 
     forward: Callable[..., Any]
@@ -163,7 +165,10 @@ class _Cutter:
             lambda state, *late: run_backward(state, list(late)),
             # Nothing may hold on to the graph that was cut: it is as large as both parts.
             [(t.op.type, tf.TensorSpec(t.shape, t.dtype)) for t in kept],
-            list(getattr(joint.function.graph, "_py_funcs_used_in_graph", ())),
+            [
+                *getattr(joint.function.graph, "_py_funcs_used_in_graph", ()),
+                *joint.function.graph._functions.values(),
+            ],
         )
 
     def _shape_ops_on_activations(self) -> set[str]:

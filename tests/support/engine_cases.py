@@ -131,6 +131,15 @@ def masked() -> Any:
     return model
 
 
+def embedding() -> Any:
+    """Repeated rows: their gradients are added up before Adam squares them."""
+    x = keras.Input((7,), dtype="int32", name="x")
+    y = layers.Dense(4)(layers.Embedding(9, 4)(x))
+    model = keras.Model(x, layers.Dense(3)(y))
+    model.compile(keras.optimizers.Adam(0.05, clipnorm=0.1), "mse")
+    return model
+
+
 def masked_batches():
     return [
         ({"x": whole(9, 8, 7, seed=i) * (np.arange(7) < 5)}, random(8, 7, 3, seed=i), None)
@@ -204,6 +213,7 @@ CASES = {
     "batch norm": EngineCase(batch_norm, simple_batches((12, 12))),
     "frozen": EngineCase(frozen, simple_batches()),
     "integers": EngineCase(integers_across_boundaries, simple_batches((9, 9))),
+    "embedding": EngineCase(embedding, masked_batches),
     "masked": EngineCase(masked, masked_batches),
     "changing length": EngineCase(changing_length, length_batches),
     "accumulating": EngineCase(accumulating, simple_batches((10, 10, 10, 10))),

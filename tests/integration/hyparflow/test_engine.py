@@ -31,6 +31,7 @@ TWO_RANKS = (
     ("bfloat16", 2, 1, 2, "gpipe"),
     ("float16", 2, 1, 2, "gpipe"),
     ("masked", 1, 2, 3, "gpipe"),
+    ("embedding", 2, 1, 2, "gpipe"),
 )
 
 

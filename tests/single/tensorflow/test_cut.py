@@ -102,8 +102,8 @@ def test_cut_functions_give_what_the_tape_gives(name):
         found, states = [], []
         rng = np.random.default_rng(1)
         zero = tf.zeros([], tf.int64)
-        # Two micro-batches of different size in flight at the same time.
-        for size in (3, 2):
+        # Micro-batches of different size in flight at the same time.
+        for size in (3, 2, 3, 1):
             inputs = [
                 tf.constant(
                     rng.integers(0, 11, (size, *t.shape[1:])).astype("int32")
@@ -156,6 +156,8 @@ def test_cut_keeps_no_large_tensor_for_its_shape_alone():
     spec = tf.TensorSpec((None, 16, 16, 8))
     passes = CompiledPasses(math, [spec], [spec])
     passes.trace(None, None)
+    zero = tf.zeros([], tf.int64)
+    passes.forward([tf.ones((2, 16, 16, 8))], zero, zero)
     # The convolution's input is all that is needed.
     assert [op for op, spec in passes.kept if len(spec.shape) == 4] == ["Placeholder"]
 
@@ -176,14 +178,40 @@ def test_cut_lets_go_of_the_graph_it_cut():
     _, math = make_math(keras.Model(x, Multiply()(layers.Dense(3)(x))), (0,))
     spec = tf.TensorSpec((None, 3), tf.float32)
     passes = CompiledPasses(math, [spec], [spec])
-    before = {id(o) for o in gc.get_objects() if type(o).__name__ == "FuncGraph"}
     passes.trace(None, None)
+    zero = tf.zeros([], tf.int64)
+    before = {id(o) for o in gc.get_objects() if type(o).__name__ == "FuncGraph"}
+    passes.forward([tf.ones((2, 3))], zero, zero)
     gc.collect()
     graphs = [
         o for o in gc.get_objects() if type(o).__name__ == "FuncGraph" and id(o) not in before
     ]
     assert len(graphs) == 2, [g.name for g in graphs]
-    zero = tf.zeros([], tf.int64)
     outputs, _, state = passes.forward([tf.ones((2, 3))], zero, zero)
     (gradient,) = passes.backward(state, [tf.ones_like(outputs[0])], tf.ones([]))
     assert gradient.shape == (2, 3)
+
+
+def test_compiled_traces_twice_at_most_for_any_sizes():
+    x = keras.Input((3,))
+    runs = []
+
+    class Counted(layers.Layer):
+        def call(self, x):
+            runs.append(x.shape)
+            return x * 2.0
+
+        def compute_output_shape(self, shape):
+            return shape
+
+    _, math = make_math(keras.Model(x, Counted()(layers.Dense(3)(x))), (0,))
+    spec = tf.TensorSpec((None, 3), tf.float32)
+    passes = CompiledPasses(math, [spec], [spec])
+    runs.clear()
+    passes.trace(None, None)
+    zero = tf.zeros([], tf.int64)
+    for size in (4, 4, 3, 2, 4, 1):
+        outputs, _, state = passes.forward([tf.ones((size, 3))], zero, zero)
+        passes.backward(state, [tf.ones_like(outputs[0])], tf.ones([]))
+    # One look at what depends on what, then the first size, then all others.
+    assert [shape[0] for shape in runs] == [None, 4, None]

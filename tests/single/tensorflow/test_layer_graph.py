@@ -97,7 +97,7 @@ def test_graph_seeds_are_no_weights():
 def test_graph_equal_paths_get_different_keys():
     def tower(name):
         x = keras.Input((3,))
-        return keras.Model(x, layers.Dense(3, name="same")(x), name=name)
+        return keras.Model(x, layers.Dense(3, name="same")(x), name=name or None)
 
     x = keras.Input((3,))
     y = tower("first")(x)
@@ -161,12 +161,12 @@ def test_program_in_pieces_gives_what_the_model_gives(make):
 
 
 def test_fingerprint_ignores_names_and_sees_everything_else():
-    def make(units=4, activation="relu", rate=0.1, loss="mse", name=None, frozen=False, speed=0.0):
+    def make(units=4, act="relu", rate=0.1, loss="mse", name="", frozen=False, swift=0.0):
         model = keras.Sequential(
-            [keras.Input((3,)), layers.Dense(units, activation, name=name), layers.Dense(1)]
+            [keras.Input((3,)), layers.Dense(units, act, name=name or None), layers.Dense(1)]
         )
         model.layers[0].trainable = not frozen
-        model.compile(keras.optimizers.SGD(rate, momentum=speed), loss)
+        model.compile(keras.optimizers.SGD(rate, momentum=swift), loss)
         return fingerprint(extract_graph(model))
 
     same = make()
@@ -174,7 +174,7 @@ def test_fingerprint_ignores_names_and_sees_everything_else():
     assert make(name="other") == same
     assert make(rate=0.2) == same  # Callbacks change it; rank 0's counts.
     variants = [
-        make(units=5), make(activation="tanh"), make(speed=0.5), make(loss="mae"), make(frozen=True),
+        make(units=5), make(act="tanh"), make(swift=0.5), make(loss="mae"), make(frozen=True),
     ]  # fmt: skip
     assert len({same, *variants}) == 6
 
