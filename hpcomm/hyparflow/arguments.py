@@ -17,6 +17,7 @@ __all__ = [
     "Layout",
     "check_choice",
     "check_fraction",
+    "check_layers",
     "check_whole",
     "resolve_layout",
     "resolve_micro_batches",
@@ -107,6 +108,28 @@ def check_fraction(label: str, value: Any, *, call: str = "fit") -> float:
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0.0 <= number < 1.0:
         raise InvalidArgumentError(f"{call}: {label} must be a number in [0, 1), got {value!r}")
     return float(number)
+
+
+def check_layers(lpp: Any, *, call: str = "fit") -> tuple[int, ...] | None:
+    """Return the layers per partition as a tuple of whole numbers.
+
+    Args:
+        lpp: what the user gave; None stays None.
+        call: name of the public function, for the message.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        InvalidArgumentError: not a list of whole numbers.
+    """
+    if lpp is None:
+        return None
+    if isinstance(lpp, (str, bytes, dict)) or not hasattr(lpp, "__iter__"):
+        raise InvalidArgumentError(
+            f"{call}: lpp must be a list with the number of layers of each partition, got {lpp!r}"
+        )
+    return tuple(check_whole("lpp", item, call=call) for item in lpp)
 
 
 def resolve_layout(

@@ -85,7 +85,7 @@ def evaluate(
             "strategy": strategy,
             "num_partitions": num_partitions,
             "num_replicas": num_replicas,
-            "lpp": lpp,
+            "lpp": repr(lpp),
             "micro_batches": micro_batches,
             "batch_size": batch_size,
             "steps": steps,
@@ -158,11 +158,7 @@ def evaluate_in(
     )
     agree_on_data(comm, plan, call="evaluate", ranks_per_replica=session.layout.partitions)
     source = open_data(session, plan, needs=session.needs, seed=0)
-    host = None
-    if comm.rank == 0:
-        host = session.framework.host_callbacks(
-            session, callbacks, verbose=verbose, epochs=1, steps=source.steps
-        )
+    host = session.host_callbacks(callbacks, verbose, epochs=1, steps=source.steps)
     hooks = Hooks(comm, session.service, host, session.trainer.set_learning_rate)
     test_all(session, source, hooks)
     return session.measurement.to_all(as_dict=return_dict)

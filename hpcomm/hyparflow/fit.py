@@ -12,6 +12,7 @@ from hpcomm.hyparflow.arguments import (
     DATA_MODES,
     check_choice,
     check_fraction,
+    check_layers,
     check_whole,
     resolve_layout,
     resolve_micro_batches,
@@ -50,7 +51,7 @@ def fit(
     lpp: Sequence[int] | None = None,
     micro_batches: int | None = None,
     schedule: str = "gpipe",
-    balance: Literal["measured", "estimated"] = "measured",
+    balance: Literal["measured", "estimated", "memory"] = "measured",
     memory_limit_bytes: int | None = None,
     batch_size: int | None = None,
     epochs: int = 1,
@@ -97,7 +98,8 @@ def fit(
             without partitions, else twice their number. Batch normalization takes its statistics
             from each piece, as gradient accumulation in one process does.
         schedule: "gpipe" or "1f1b".
-        balance: costs of the layers, "measured" on rank 0 or "estimated".
+        balance: costs of the layers, "measured" on rank 0 or "estimated"; "memory" evens out the
+            memory of the stages before their time.
         memory_limit_bytes: what a stage may need at most; None sets no limit.
         batch_size: samples of a global batch, 32 by default; replica r takes its contiguous share.
         epochs: number of the epoch to end at.
@@ -149,7 +151,7 @@ def fit(
             "strategy": strategy,
             "num_partitions": num_partitions,
             "num_replicas": num_replicas,
-            "lpp": None if lpp is None else list(lpp),
+            "lpp": repr(lpp),
             "micro_batches": micro_batches,
             "schedule": schedule,
             "balance": balance,
@@ -171,6 +173,7 @@ def fit(
             "terminate_on_nan": terminate_on_nan,
         },
     )
+    lpp = check_layers(lpp)
     check_whole("epochs", epochs, least=0)
     check_whole("initial_epoch", initial_epoch, least=0)
     _check_freq(validation_freq)
@@ -245,11 +248,7 @@ def fit(
         if validation is not None:
             checked = open_data(session, validation, needs=session.needs, seed=order_seed)
         last = framework.epoch_limit(epochs)
-        host = None
-        if world.rank == 0:
-            host = framework.host_callbacks(
-                session, callbacks, verbose=verbose, epochs=last, steps=source.steps
-            )
+        host = session.host_callbacks(callbacks, verbose, epochs=last, steps=source.steps)
         params = {"epochs": last, "steps": source.steps, "verbose": verbose}
         history = History(params=world.broadcast_object(params), split=session.trainer.stages)
         TrainingRun(

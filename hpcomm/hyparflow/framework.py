@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -103,6 +104,12 @@ class Framework(Protocol):
     def name_inputs(self, model: Any, x: Any, *, call: str) -> dict[str, Any]:
         """Return the arrays of ``x`` by the names of the model's inputs."""
 
+    def fit_shape(self, model: Any, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape in which the model consumes rows of ``shape``, or refuse it."""
+
+    def check_targets(self, model: Any, y: Any, *, call: str) -> None:
+        """Refuse data without targets for a model that has a loss to compute of them."""
+
     def convert_input(self, model: Any, name: str, rows: Any) -> Any:
         """Return ``rows`` in the rank and dtype in which the model consumes its input."""
 
@@ -120,6 +127,7 @@ class Framework(Protocol):
         steps: int | None,
         shuffle: bool | str,
         class_weight: Any,
+        needs_targets: bool,
         call: str,
     ) -> BatchStream:
         """Return a stream of the fields of `Rows` from a data set, or from arrays."""
@@ -173,10 +181,29 @@ def find_framework(model: Any, *, call: str) -> Framework:
     """
     keras = sys.modules.get("keras")
     known = keras is not None and isinstance(model, keras.Model)
-    if not known and not callable(model):
+    if not known and not _is_function(model):
         raise InvalidArgumentError(
             f"{call}: model must be a compiled Keras model, or a function without arguments that "
             f"returns one; got {type(model).__module__}.{type(model).__qualname__}"
         )
     adapter = importlib.import_module("hpcomm.tensorflow.framework")
     return cast("Framework", adapter.KerasFramework())
+
+
+def _is_function(model: Any) -> bool:
+    """Tell whether ``model`` can be called without arguments to make one.
+
+    Layers and modules of frameworks can be called too, but with data.
+    """
+    if not callable(model) or isinstance(model, type):
+        return False
+    roots = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
+    if roots & {"keras", "torch", "tensorflow"}:
+        return False
+    try:
+        inspect.signature(model).bind()
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not tell its arguments
+        return True
+    return True

@@ -166,7 +166,9 @@ def agree_on_data(comm: Communicator, plan: DataPlan, *, call: str, ranks_per_re
         plan.kind = "stream"
 
 
-def open_data(session: Session, plan: DataPlan, *, needs: Needs, seed: int) -> DataSource:
+def open_data(
+    session: Session, plan: DataPlan, *, needs: Needs, seed: int, needs_targets: bool = True
+) -> DataSource:
     """Open the data for a split model; collective over all ranks.
 
     Args:
@@ -174,9 +176,13 @@ def open_data(session: Session, plan: DataPlan, *, needs: Needs, seed: int) -> D
         plan: agreed on by `agree_on_data`.
         needs: what this rank wants.
         seed: of the order, the same on every rank.
+        needs_targets: whether a loss is to be computed.
 
     Returns:
         The source of batches.
+
+    Raises:
+        InvalidArgumentError: the data do not fit the model; the same on every rank.
     """
     framework, model, grid = session.framework, session.trainer.user_model, session.trainer.grid
 
@@ -185,7 +191,9 @@ def open_data(session: Session, plan: DataPlan, *, needs: Needs, seed: int) -> D
 
     if plan.kind == "stream":
         reads = (grid.partition if plan.shard else session.comm.rank) == 0
-        stream = agree(session.comm, lambda: _open_stream(session, plan) if reads else None)
+        stream = agree(
+            session.comm, lambda: _open_stream(session, plan, needs_targets) if reads else None
+        )
         return StreamSource(
             stream,
             needs,
@@ -206,7 +214,7 @@ def open_data(session: Session, plan: DataPlan, *, needs: Needs, seed: int) -> D
             plan.count,
         ),
     )
-    agree(session.comm, lambda: [convert(name, rows.inputs[name][:1]) for name in needs.inputs])
+    agree(session.comm, lambda: _check_rows(session, plan, rows, needs_targets))
     assert plan.batch_size is not None
     if plan.shard:
         counts = grid.replicas.allgather_object(plan.count)
@@ -255,7 +263,19 @@ class _RowStream:
         self._stream.end_epoch()
 
 
-def _open_stream(session: Session, plan: DataPlan) -> BatchStream:
+def _check_rows(session: Session, plan: DataPlan, rows: Rows, needs_targets: bool) -> None:
+    """Raise unless every batch, a smaller last one too, is what the model takes."""
+    framework, model = session.framework, session.trainer.user_model
+    if needs_targets:
+        framework.check_targets(model, rows.targets, call=plan.call)
+    batch_size = plan.batch_size or rows.count
+    sizes = {min(batch_size, rows.count), rows.count % batch_size or min(batch_size, rows.count)}
+    for name, array in rows.inputs.items():
+        for size in sorted(sizes, reverse=True):
+            framework.fit_shape(model, name, (size, *array.shape[1:]))
+
+
+def _open_stream(session: Session, plan: DataPlan, needs_targets: bool) -> BatchStream:
     return _RowStream(
         session.framework.open_stream(
             session.trainer.user_model,
@@ -266,6 +286,7 @@ def _open_stream(session: Session, plan: DataPlan) -> BatchStream:
             steps=plan.steps,
             shuffle=plan.shuffle,
             class_weight=plan.class_weight,
+            needs_targets=needs_targets,
             call=plan.call,
         )
     )

@@ -86,7 +86,7 @@ def predict(
             "strategy": strategy,
             "num_partitions": num_partitions,
             "num_replicas": num_replicas,
-            "lpp": lpp,
+            "lpp": repr(lpp),
             "micro_batches": micro_batches,
             "batch_size": batch_size,
             "steps": steps,
@@ -155,12 +155,8 @@ def predict_in(
     )
     agree_on_data(comm, plan, call="predict", ranks_per_replica=session.layout.partitions)
     needs = Needs(inputs=session.needs.inputs)
-    source = open_data(session, plan, needs=needs, seed=0)
-    host = None
-    if comm.rank == 0:
-        host = session.framework.host_callbacks(
-            session, callbacks, verbose=verbose, epochs=1, steps=source.steps
-        )
+    source = open_data(session, plan, needs=needs, seed=0, needs_targets=False)
+    host = session.host_callbacks(callbacks, verbose, epochs=1, steps=source.steps)
     hooks = Hooks(comm, session.service, host, session.trainer.set_learning_rate)
     hooks.run("on_predict_begin")
     parts = []

@@ -152,10 +152,17 @@ class Saver:
 
     def _load_shards(self, path: Path) -> TrainingState | None:
         session = self._session
-        keys = session.trainer.state_keys()
-        session.trainer.load_state_dict(agree(session.comm, lambda: load_shards(path, keys)))
-        plain = agree(session.comm, lambda: read_index(path))["training_state"]
-        return TrainingState.from_json(plain) if plain else None
+
+        def load() -> TrainingState | None:
+            tensors = load_shards(path, session.trainer.state_keys())
+            try:
+                session.trainer.load_state_dict(tensors)
+            except (ValueError, KeyError) as error:
+                raise _wrong_model(path, error) from error
+            plain = read_index(path)["training_state"]
+            return TrainingState.from_json(plain) if plain else None
+
+        return agree(session.comm, load)
 
     def _load_file(self, path: Path) -> TrainingState | None:
         session = self._session
@@ -168,9 +175,7 @@ class Saver:
                 session.framework.load_weights(session.trainer.user_model, path)
                 return read_state(path)
             except (OSError, ValueError, KeyError) as error:
-                raise InvalidArgumentError(
-                    f"resume: {str(path)!r} cannot be loaded into this model: {error}"
-                ) from error
+                raise _wrong_model(path, error) from error
 
         state = agree(session.comm, load)
         session.scatter_whole(optimizer=True)
@@ -197,3 +202,8 @@ class Saver:
             )
             if state is not None and not weights_only and target.suffix == ".keras":
                 add_state(temporary, state)
+
+
+def _wrong_model(path: Path, error: Exception) -> InvalidArgumentError:
+    reason = str(error).split("\n", 1)[0]
+    return InvalidArgumentError(f"resume: {str(path)!r} cannot be loaded into this model: {reason}")

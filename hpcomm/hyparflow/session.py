@@ -19,6 +19,7 @@ from hpcomm.hyparflow.agreement import agree, describe
 from hpcomm.hyparflow.arguments import (
     GATHER_MODES,
     check_choice,
+    check_layers,
     resolve_layout,
     resolve_micro_batches,
 )
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from hpcomm.communicator import Communicator
     from hpcomm.hyparflow.arguments import Layout
+    from hpcomm.hyparflow.framework import CallbackHost
     from hpcomm.trace import Trace
 
 __all__ = ["Session", "world_of"]
@@ -71,7 +73,7 @@ class Session:
         micro_batches: int | None = None,
         micro_batch_size: int | None = None,
         schedule: str = "gpipe",
-        balance: Literal["measured", "estimated"] = "measured",
+        balance: Literal["measured", "estimated", "memory"] = "measured",
         memory_limit_bytes: int | None = None,
         seed: int | None = None,
         gather: str = "root",
@@ -92,7 +94,7 @@ class Session:
             micro_batches: pieces of a replica's batch; None means twice the partitions, if several.
             micro_batch_size: samples that the costs of layers are measured for.
             schedule: "gpipe" or "1f1b".
-            balance: "measured" or "estimated".
+            balance: "measured", "estimated" or "memory".
             memory_limit_bytes: what a stage may need at most.
             seed: of dropout; None takes one of rank 0's.
             gather: where the whole model may be put together.
@@ -110,6 +112,7 @@ class Session:
         self.call = call
         world = world_of(comm)
         self.gather = check_choice("gather", gather, GATHER_MODES, call=call)
+        layers = check_layers(lpp, call=call)
         self.layout: Layout = resolve_layout(
             strategy,
             num_partitions,
@@ -139,7 +142,7 @@ class Session:
                 num_replicas=self.layout.replicas,
                 micro_batches=pieces,
                 micro_batch_size=micro_batch_size,
-                lpp=lpp,
+                lpp=layers,
                 schedule=schedule,
                 balance=balance,
                 memory_limit_bytes=memory_limit_bytes,
@@ -198,6 +201,33 @@ class Session:
             self._pipeline = self.comm.split(grid.replica, grid.partition, "hyparflow.data")
             assert self._pipeline is not None
         return self._pipeline
+
+    def host_callbacks(
+        self, callbacks: Any, verbose: Any, *, epochs: int, steps: int | None
+    ) -> CallbackHost | None:
+        """Return the host of the user's callbacks on rank 0, None elsewhere; collective.
+
+        Args:
+            callbacks: what the user passed; rank 0's count.
+            verbose: of the progress bar.
+            epochs: for the progress bar.
+            steps: per epoch, likewise.
+
+        Returns:
+            The host.
+
+        Raises:
+            InvalidArgumentError: something among them is no callback; the same on every rank.
+        """
+
+        def make() -> CallbackHost | None:
+            if self.comm.rank != 0:
+                return None
+            return self.framework.host_callbacks(
+                self, callbacks, verbose=verbose, epochs=epochs, steps=steps
+            )
+
+        return agree(self.comm, make)
 
     def touched(self) -> None:
         """Note that a training step has changed the weights; every rank calls it alike."""

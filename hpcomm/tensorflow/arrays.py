@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "check_targets",
     "class_weights",
     "convert_input",
+    "fit_shape",
     "input_names",
     "is_arrays",
+    "leaves",
     "name_inputs",
     "spread_sample_weight",
     "to_array",
@@ -152,21 +155,60 @@ def convert_input(model: Any, name: str, rows: Any) -> Any:
         InvalidArgumentError: the shape fits neither way.
     """
     tensor = _tensor(model, name)
-    wanted = tuple(tensor.shape)
-    if rows.ndim == len(wanted) + 1 and rows.shape[-1] == 1:
-        rows = rows[..., 0]
-    elif rows.ndim == len(wanted) - 1 and wanted[-1] == 1:
-        rows = rows[..., np.newaxis]
-    fits = rows.ndim == len(wanted) and all(
-        want is None or want == have for want, have in zip(wanted[1:], rows.shape[1:], strict=True)
-    )
-    if not fits:
-        raise InvalidArgumentError(
-            f"the data for input {name!r} of model {model.name!r} have shape {rows.shape}, but the "
-            f"model wants {wanted}"
-        )
+    shape = fit_shape(model, name, rows.shape)
+    if shape != rows.shape:
+        rows = rows.reshape(shape)
     dtype = tf.as_dtype(tensor.dtype).as_numpy_dtype
     return rows if rows.dtype == dtype else rows.astype(dtype)
+
+
+def fit_shape(model: Any, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape in which the named input takes rows of ``shape``.
+
+    Args:
+        model: a functional or built Sequential model.
+        name: of the input.
+        shape: of the rows, samples first.
+
+    Returns:
+        ``shape``, or with a last axis of length 1 added or dropped.
+
+    Raises:
+        InvalidArgumentError: it fits neither way.
+    """
+    wanted = tuple(_tensor(model, name).shape)
+    fitted = tuple(shape)
+    if len(shape) == len(wanted) + 1 and shape[-1] == 1:
+        fitted = fitted[:-1]
+    elif len(shape) == len(wanted) - 1 and wanted[-1] == 1:
+        fitted = (*fitted, 1)
+    if len(fitted) != len(wanted) or any(
+        want not in (None, have) for want, have in zip(wanted, fitted, strict=True)
+    ):
+        raise InvalidArgumentError(
+            f"the data for input {name!r} of model {model.name!r} have shape {tuple(shape)}, but "
+            f"the model wants {wanted}"
+        )
+    return fitted
+
+
+def check_targets(model: Any, y: Any, *, call: str) -> None:
+    """Refuse data without targets for a model that has a loss to compute of them.
+
+    Args:
+        model: a compiled model.
+        y: targets, or None.
+        call: name of the public function, for messages.
+
+    Raises:
+        InvalidArgumentError: there are no targets.
+    """
+    has_loss = any(leaf is not None for leaf in keras.tree.flatten(model.loss))
+    if has_loss and not any(True for _ in leaves(y)):
+        raise InvalidArgumentError(
+            f"{call}: the model {model.name!r} is compiled with a loss, but the data hold no "
+            "targets; pass y, or (x, y) pairs"
+        )
 
 
 def class_weights(y: Any, weights: dict[int, float], *, call: str) -> Any:

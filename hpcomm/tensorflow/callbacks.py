@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from hpcomm.errors import InvalidArgumentError
 from hpcomm.tensorflow.facade import ModelFacade
 from hpcomm.tensorflow.metrics import plain_values
 
@@ -46,6 +47,12 @@ class KerasCallbackHost:
             epochs: for the progress bar and ``Callback.params``.
             steps: per epoch, likewise; None if not known.
         """
+        given = getattr(callbacks, "callbacks", None) or keras.tree.flatten(callbacks)
+        for callback in given:
+            if callback is not None and not hasattr(callback, "set_model"):
+                raise InvalidArgumentError(
+                    f"{session.call}: callbacks must be Keras callbacks, got {callback!r}"
+                )
         self._facade = ModelFacade(session)
         self._model = session.trainer.user_model
         if isinstance(callbacks, keras.callbacks.CallbackList):

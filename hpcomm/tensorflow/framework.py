@@ -62,6 +62,14 @@ class KerasFramework:
         """Return the arrays of ``x`` by the names of the model's inputs."""
         return arrays.name_inputs(model, x, call=call)
 
+    def fit_shape(self, model: Any, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape in which the model consumes rows of ``shape``, or refuse it."""
+        return arrays.fit_shape(model, name, shape)
+
+    def check_targets(self, model: Any, y: Any, *, call: str) -> None:
+        """Refuse data without targets for a model that has a loss to compute of them."""
+        arrays.check_targets(model, y, call=call)
+
     def convert_input(self, model: Any, name: str, rows: Any) -> Any:
         """Return ``rows`` in the rank and dtype in which the model consumes its input."""
         return arrays.convert_input(model, name, rows)

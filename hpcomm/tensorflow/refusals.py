@@ -202,10 +202,10 @@ def find_refusals(model: Any) -> Iterator[tuple[str, str]]:
     """
     steps = ("train_step", "test_step", "predict_step", "make_train_function", "make_test_function")
     for name in (*steps, "make_predict_function"):
-        if getattr(type(model), name) is not getattr(keras.Model, name):
+        if _is_overridden(model, name):
             yield "custom-step", f"{type(model).__name__}.{name}"
     for name in ("compute_loss", "compute_metrics"):
-        if getattr(type(model), name) is not getattr(keras.Model, name):
+        if _is_overridden(model, name):
             yield "custom-loss-method", f"{type(model).__name__}.{name}"
     if getattr(model, "_distribute_strategy", None) is not None:
         yield "distribution", type(model._distribute_strategy).__name__
@@ -215,6 +215,11 @@ def find_refusals(model: Any) -> Iterator[tuple[str, str]]:
         yield "layer-metrics", f"{metric.name!r} of the model"
     for layer in model._flatten_layers(include_self=False):
         yield from _layer_refusals(layer)
+
+
+def _is_overridden(model: Any, name: str) -> bool:
+    """Tell whether the class, or this very object, has a method of its own."""
+    return name in vars(model) or getattr(type(model), name) is not getattr(keras.Model, name)
 
 
 def _layer_refusals(layer: Any) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,15 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters import get_data_adapter
 
 from hpcomm.errors import InvalidArgumentError
-from hpcomm.tensorflow.arrays import is_arrays, leaves, name_inputs, spread_sample_weight, to_array
+from hpcomm.tensorflow.arrays import (
+    check_targets,
+    fit_shape,
+    is_arrays,
+    leaves,
+    name_inputs,
+    spread_sample_weight,
+    to_array,
+)
 from hpcomm.tensorflow.refusals import refuse
 
 if TYPE_CHECKING:
@@ -36,6 +44,7 @@ class KerasStream:
         steps: int | None,
         shuffle: bool | str,
         class_weight: Any,
+        needs_targets: bool,
         call: str,
     ) -> None:
         """Open the data.
@@ -49,6 +58,7 @@ class KerasStream:
             steps: steps of an epoch, if the user said.
             shuffle: whether the order of a PyDataset or of arrays is shuffled.
             class_weight: class → weight, or None.
+            needs_targets: whether a loss is to be computed.
             call: name of the public function, for messages.
 
         Raises:
@@ -59,6 +69,7 @@ class KerasStream:
             raise refuse("distributed-dataset", call=call)
         self._model = model
         self._call = call
+        self._needs_targets = needs_targets
         arrays = is_arrays(x, y, sample_weight)
         if not (arrays or isinstance(x, keras.utils.PyDataset)):
             shuffle = False  # such data are in the order they want; Keras would warn at its default
@@ -104,6 +115,10 @@ class KerasStream:
                 self._to_numpy(part) for part in keras.utils.unpack_x_y_sample_weight(item)
             )
             inputs = name_inputs(self._model, x, call=self._call)
+            for name, array in inputs.items():
+                fit_shape(self._model, name, array.shape)
+            if self._needs_targets:
+                check_targets(self._model, y, call=self._call)
             weight = spread_sample_weight(y, weight, call=self._call)
             yield inputs, y, weight, self._count(inputs, y, weight)
 

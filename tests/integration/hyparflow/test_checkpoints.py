@@ -134,7 +134,10 @@ def run_errors(world: Any, folder: Path) -> None:
         (folder / "none.keras", "there is no file"),
         (folder / "empty", "there is no checkpoint in"),
         (folder / "m-1.keras", "cannot be loaded into this model"),
-        (folder / "steps-True" / "checkpoint-00000004", "has no values for|shape"),
+        (
+            folder / "steps-True" / "checkpoint-00000004",
+            "has no values for|cannot be loaded into this model",
+        ),
     ):
         with pytest.raises(InvalidArgumentError, match=text):
             fit(world, layout, other, resume=where)

@@ -243,7 +243,7 @@ def check_errors(comm: Any, layout: dict[str, Any]) -> None:
         assert len(texts) == 1, texts
 
     message(InvalidArgumentError, "same number of samples", x, y[:-1])
-    message(InvalidArgumentError, r"shape \(1, 5\), but the model wants \(None, 6\)", x[:, :5], y)
+    message(InvalidArgumentError, r"shape \(23, 5\), but the model wants \(None, 6\)", x[:, :5], y)
     message(InvalidArgumentError, r"has 1 input\(s\)", [x, x], y)
     message(
         InvalidArgumentError,
@@ -256,6 +256,10 @@ def check_errors(comm: Any, layout: dict[str, Any]) -> None:
     message(InvalidArgumentError, "epochs must be a whole number >= 0, got -1", x, y, epochs=-1)
     message(InvalidArgumentError, "validation_split", x, y, validation_split=1.5)
     message(InvalidArgumentError, "rank 0 must pass the data", None, None)
+    message(InvalidArgumentError, "the data hold no targets", x)
+    message(InvalidArgumentError, "the data hold no targets", x, y, validation_data=x)
+    message(InvalidArgumentError, "lpp must be a list", x, y, lpp=3)
+    message(InvalidArgumentError, "callbacks must be Keras callbacks", x, y, callbacks=[3])
     message(InvalidArgumentError, "Unrecognized data type", "nonsense")
     message(
         MismatchError, "epochs is 2 on rank 1 but 1 on rank 0", x, y, epochs=1 + (comm.rank > 0)

@@ -8,6 +8,7 @@ from hpcomm.hyparflow.arguments import (
     Layout,
     check_choice,
     check_fraction,
+    check_layers,
     check_whole,
     resolve_layout,
     resolve_micro_batches,
@@ -79,3 +80,13 @@ def test_single_checks() -> None:
             check_fraction("validation_split", bad)
     with pytest.raises(InvalidArgumentError, match=r"evaluate: steps must be .* got '3'"):
         check_whole("steps", "3", call="evaluate")
+
+
+def test_layers_per_partition_are_whole_numbers() -> None:
+    assert check_layers(None) is None
+    assert check_layers([1, np.int64(3)]) == (1, 3)
+    for bad in (3, "12", {1: 2}):
+        with pytest.raises(InvalidArgumentError, match="fit: lpp must be a list with the number"):
+            check_layers(bad)
+    with pytest.raises(InvalidArgumentError, match="fit: lpp must be a whole number >= 1, got 0"):
+        check_layers([1, 0])

@@ -108,3 +108,25 @@ def test_one_weight_per_sample_serves_all_outputs() -> None:
         arrays.spread_sample_weight(y, np.ones((3, 2)), call="fit")
     with pytest.raises(InvalidArgumentError, match="structure of y"):
         arrays.spread_sample_weight(y, {"p": weights}, call="fit")
+
+
+def test_a_fixed_batch_takes_that_many_rows_only() -> None:
+    inputs = keras.Input(batch_shape=(8, 3), name="fixed")
+    net = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    assert arrays.fit_shape(net, "fixed", (8, 3)) == (8, 3)
+    with pytest.raises(InvalidArgumentError, match=r"shape \(5, 3\), but the model wants \(8, 3\)"):
+        arrays.fit_shape(net, "fixed", (5, 3))
+
+
+def test_forgotten_targets_are_refused() -> None:
+    net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    net.compile("sgd", "mse")
+    arrays.check_targets(net, np.zeros(3), call="fit")
+    for nothing in (None, [None], {"y": None}):
+        with pytest.raises(
+            InvalidArgumentError, match="compiled with a loss, but the data hold no"
+        ):
+            arrays.check_targets(net, nothing, call="fit")
+    net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    net.compile("sgd")
+    arrays.check_targets(net, None, call="fit")

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from hpcomm.errors import UnsupportedError
+from hpcomm.errors import InvalidArgumentError, UnsupportedError
 from hpcomm.tensorflow.callbacks import HOOKS, KerasCallbackHost
 from hpcomm.tensorflow.facade import ModelFacade
 
@@ -25,6 +25,7 @@ class Session:
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.Dense(1)])
         model.compile(optimizer or keras.optimizers.Adam(0.5), "mse")
         model.optimizer.build(model.trainable_variables)
+        self.call = "fit"
         self.asked: list[Any] = []
         self.trainer = SimpleNamespace(user_model=model, learning_rate=0.5)
 
@@ -250,3 +251,8 @@ def test_the_facade_is_a_model_to_isinstance() -> None:
     assert isinstance(facade, keras.Sequential)
     assert isinstance(facade.optimizer, keras.optimizers.Adam)
     assert facade.optimizer.name.startswith("adam")
+
+
+def test_what_is_no_callback_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="fit: callbacks must be Keras callbacks, got 3"):
+        host_of(Session(), 3)

@@ -67,6 +67,12 @@ def under_a_strategy() -> Any:
         return functional()
 
 
+def patched(name: str) -> Any:
+    model = functional()
+    setattr(model, name, lambda *arguments, **keywords: {"loss": 0.0})
+    return model
+
+
 def stateful() -> Any:
     model = keras.Sequential(
         [keras.Input((3, 4), batch_size=2), layers.LSTM(3, stateful=True), layers.Dense(1)]
@@ -92,6 +98,12 @@ MODELS: dict[str, tuple[str, Callable[[], Any], str]] = {
     "own call": ("subclassed-model", lambda: functional(OwnCall), "OwnCall"),
     "train_step": ("custom-step", lambda: functional(OwnStep), "OwnStep.train_step"),
     "compute_loss": ("custom-loss-method", lambda: functional(OwnLoss), "OwnLoss.compute_loss"),
+    "train_step of the object": ("custom-step", lambda: patched("train_step"), "train_step"),
+    "compute_loss of the object": (
+        "custom-loss-method",
+        lambda: patched("compute_loss"),
+        "compute_loss",
+    ),
     "metric of a layer": ("layer-metrics", lambda: functional(keras.Model, Measuring()), "'seen'"),
     "metric of an inner layer": ("layer-metrics", lambda: nested(Measuring()), "'seen'"),
     "sparse input": (
