@@ -14,7 +14,6 @@ HYBRID = (
     "regularizers and constraints",
     "loss weights, dicts in and out",
     "global clipnorm, tied weights",
-    "masks that reach the loss",
     "mixed_float16 with loss scaling",
     "moving averages",
     "PyDataset",
