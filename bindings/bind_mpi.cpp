@@ -1,5 +1,6 @@
 // What hpcomm/bootstrap/mpi.py takes out of mpi4py.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <memory>
 #include <string>
@@ -25,6 +26,8 @@ void bind_mpi(py::module_& module) {
       .def_readwrite("max_error_string", &mpi::Binding::max_error_string)
       .def_readwrite("thread_multiple", &mpi::Binding::thread_multiple)
       .def_readwrite("chunk_limit", &mpi::Binding::chunk_limit)
+      .def_readwrite("session_folder", &mpi::Binding::session_folder)
+      .def_readwrite("job_ranks", &mpi::Binding::job_ranks)
       .def_readwrite("description", &mpi::Binding::description);
 }
 

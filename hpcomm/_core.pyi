@@ -25,6 +25,8 @@ class MpiBinding:
     max_error_string: int
     thread_multiple: bool
     chunk_limit: int
+    session_folder: str
+    job_ranks: list[int]
     description: str
     def __init__(self) -> None: ...
 

@@ -1,6 +1,7 @@
 #include "transport/failures.hpp"
 
 #include <sstream>
+#include <string>
 
 namespace hpcomm {
 namespace {
@@ -33,8 +34,9 @@ Error left_too_early(std::string_view communicator, int peer, int own_rank) {
 }
 
 Error peer_died(std::string_view communicator, int peer, long pid, int own_rank) {
-  return make(Errc::peer_dead, peer, "rank ", peer, " of communicator '", communicator,
-              "' died (process ", pid, " has ended) while rank ", own_rank,
+  const std::string process = pid > 0 ? "process " + std::to_string(pid) : "its process";
+  return make(Errc::peer_dead, peer, "rank ", peer, " of communicator '", communicator, "' died (",
+              process, " has ended) while rank ", own_rank,
               " waited for it; look at the output of rank ", peer);
 }
 

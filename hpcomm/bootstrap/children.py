@@ -58,7 +58,7 @@ def split(
         slot_bytes=settings.slot_bytes,
         ring_bytes=settings.ring_bytes,
         selection_override=settings.tune,
-        mpi=None if mpi is None else mpi.binding(),
+        mpi=None if mpi is None else mpi.binding(world_ranks),
         exchange=exchange_among(parent, members),
     )
     logger.debug("communicator %r: rank %d of world ranks %s", core.name, rank, world_ranks)

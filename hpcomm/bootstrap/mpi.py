@@ -22,6 +22,7 @@ from hpcomm.launch.leftovers import mpi_files
 from hpcomm.launch.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import ModuleType
 
     from mpi4py.MPI import Comm, Request
@@ -41,8 +42,12 @@ class MpiGroup:
         self._comm = comm
         self._chunk_limit = chunk_limit
 
-    def binding(self) -> _core.MpiBinding:
-        """Return what the core needs to call this MPI."""
+    def binding(self, job_ranks: Sequence[int] = ()) -> _core.MpiBinding:
+        """Return what the core needs to call this MPI.
+
+        Args:
+            job_ranks: number of each rank in the whole job; empty where they are equal.
+        """
         mpi = self._mpi
         binding = _core.MpiBinding()
         binding.library_path = str(mpi.__file__)
@@ -56,6 +61,9 @@ class MpiGroup:
         binding.thread_multiple = mpi.Query_thread() == mpi.THREAD_MULTIPLE
         if self._chunk_limit:
             binding.chunk_limit = self._chunk_limit
+        session = Session.of_environment()
+        binding.session_folder = str(session.path) if session else ""
+        binding.job_ranks = list(job_ranks)
         binding.description = version(mpi)
         return binding
 

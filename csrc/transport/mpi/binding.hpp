@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace hpcomm::mpi {
 
@@ -22,7 +23,12 @@ struct Binding {
   bool thread_multiple = false;     ///< `MPI.Query_thread() == MPI.THREAD_MULTIPLE`
   std::size_t chunk_limit =
       std::size_t{1} << 30;  ///< bytes of one MPI message; lowered by tests; equal on all ranks
-  std::string description;   ///< vendor and version, for messages
+  /// Folder in which the launcher's supervisors note that a rank's process has ended, because MPI
+  /// itself does not say so: files end.N (badly) and done.N, N the rank in the whole job. Empty
+  /// where nobody does.
+  std::string session_folder;
+  std::vector<int> job_ranks;  ///< by rank of `comm`; empty: they are equal
+  std::string description;     ///< vendor and version, for messages
 };
 
 }  // namespace hpcomm::mpi

@@ -1,5 +1,7 @@
 // What ranks on different nodes tell each other when one fails or leaves: small messages that the
 // slow path of waits polls.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <list>
@@ -88,10 +90,28 @@ void MpiTransport<Handle>::throw_announced(int peer, const ControlMessage& messa
 }
 
 template <class Handle>
+bool MpiTransport<Handle>::process_has_ended(int peer) const noexcept {
+  if (binding_.session_folder.empty() || peer == rank_) return false;
+  const auto index = static_cast<std::size_t>(peer);
+  const int job_rank = binding_.job_ranks.empty() ? peer : binding_.job_ranks[index];
+  for (const char* kind : {"/end.", "/done."}) {
+    const std::string file = binding_.session_folder + kind + std::to_string(job_rank);
+    if (access(file.c_str(), F_OK) == 0) return true;
+  }
+  return false;
+}
+
+template <class Handle>
 void MpiTransport<Handle>::check_peer(int peer) {
+  // What a process sent before it ended may still be on its way, so its end counts when it is seen
+  // for the second time; in between the caller has made progress.
+  const auto index = static_cast<std::size_t>(peer);
+  const bool was_missed = missed_[index];
+  missed_[index] = process_has_ended(peer);
   read_control();
-  const auto& message = heard_[static_cast<std::size_t>(peer)];
+  const auto& message = heard_[index];
   if (message) throw_announced(peer, *message);
+  if (was_missed) throw peer_died(name_, peer, 0, rank_);
 }
 
 template <class Handle>

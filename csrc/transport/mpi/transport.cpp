@@ -26,7 +26,8 @@ MpiTransport<Handle>::MpiTransport(const Binding& binding, std::uint64_t epoch, 
       home_(std::this_thread::get_id()),
       notices_(static_cast<std::size_t>(size)),
       met_(static_cast<std::size_t>(size), false),
-      heard_(static_cast<std::size_t>(size)) {
+      heard_(static_cast<std::size_t>(size)),
+      missed_(static_cast<std::size_t>(size), false) {
   HPCOMM_CHECK(binding_.chunk_limit >= 1 && binding_.chunk_limit <= 0x7fffffff,
                Errc::invalid_argument, "one MPI message carries 1 to 2147483647 bytes, not ",
                binding_.chunk_limit, "; correct HPCOMM_CHUNK_LIMIT");

@@ -86,6 +86,7 @@ class MpiTransport final : public Transport {
   void keep_for_good() noexcept;
   void read_control();
   [[noreturn]] void throw_announced(int peer, const ControlMessage& message) const;
+  bool process_has_ended(int peer) const noexcept;
 
   const Binding binding_;
   const Library<Handle> mpi_;
@@ -102,6 +103,7 @@ class MpiTransport final : public Transport {
   std::vector<std::deque<LengthNotice>> notices_;                // by peer
   std::vector<bool> met_;                                        // peers with traffic
   std::vector<std::optional<ControlMessage>> heard_;             // by peer
+  std::vector<bool> missed_;                                     // peers whose process has ended
   std::list<ControlMessage> told_;                               // on their way; see keep_for_good
   bool silent_ = false;                                          // this rank has said its last word
 };

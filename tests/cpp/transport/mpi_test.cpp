@@ -2,8 +2,11 @@
 #include "transport/mpi/transport.hpp"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -238,6 +241,33 @@ BOOST_AUTO_TEST_CASE(control_messages_of_an_earlier_communicator_are_ignored) {
   const auto later = mpi::make_transport(fake.binding(1), 2, 1, 2, "later");
   BOOST_CHECK_NO_THROW(later->check_announcements());
   BOOST_CHECK_NO_THROW(later->check_peer(0));
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_whose_end_its_supervisor_noted_is_dead_but_its_messages_count) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("hpcomm-mpi-test-" + std::to_string(getpid()));
+  for (const char* name : {"end.7", "done.7"}) {
+    std::filesystem::create_directory(folder);
+    const FakeMpi fake(false);
+    fake.begin(2, kEager, 0);
+    mpi::Binding binding = fake.binding(0);
+    binding.session_folder = folder.string();
+    binding.job_ranks = {3, 7};
+    const auto mine = mpi::make_transport(binding, 5, 0, 2, "pair");
+    const auto theirs = mpi::make_transport(fake.binding(1), 5, 1, 2, "pair");
+    BOOST_CHECK_NO_THROW(mine->check_peer(1));
+    std::vector<std::byte> sent = pattern(5, 1);
+    std::vector<std::byte> received(5);
+    BOOST_TEST(theirs->test(theirs->isend(bytes_of(sent), 0, 0)));
+    std::ofstream(folder / name) << "{}";
+    const Ticket ticket = mine->irecv(bytes_of(received), 1, 0);
+    BOOST_CHECK_NO_THROW(mine->check_peer(1));
+    BOOST_TEST(mine->test(ticket));
+    BOOST_TEST((received == sent));
+    const std::string text = error_text(Errc::peer_dead, [&] { mine->check_peer(1); });
+    BOOST_TEST(text.find("rank 1 of communicator 'pair' died") != std::string::npos, text);
+    std::filesystem::remove_all(folder);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(an_error_of_mpi_carries_its_own_text_and_both_ranks) {

@@ -211,3 +211,21 @@ def test_a_rank_that_leaves_early_does_not_wait_for_the_others(tmp_path, options
     assert culprit in result.errors
     assert "had to be ended" not in result.errors
     result.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("end", ["SIGKILL", "exception", "_exit"])
+def test_survivors_on_other_nodes_learn_it_from_the_supervisors(tmp_path, end):
+    statement, code, error, _ = ENDS[end]
+    path = program(
+        tmp_path,
+        VICTIM.format(end=statement, then="pass")
+        .replace("comm = hpcomm.init()", "world = hpcomm.init()\ncomm = world.dup()")
+        .replace("comm.barrier()", "assert comm.num_nodes == 2\ncomm.barrier()"),
+    )
+    result = run(tmp_path, hpcomm_run(2, path), {"HPCOMM_RANKS_PER_NODE": "1"})
+    assert result.code == code, result.errors
+    told = re.search(r"survivor: (\w+)\(1\) after ([\d.]+) s", result.output)
+    assert told, result.output + result.errors
+    assert told[1] == error
+    assert float(told[2]) < 2
+    result.assert_nothing_is_left()
