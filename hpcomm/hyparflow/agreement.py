@@ -36,9 +36,9 @@ def agree(comm: Communicator, work: Callable[[], T]) -> T:
         This rank's result, once every rank has one.
 
     Raises:
-        HpcommError: on a rank that succeeded, the first failure elsewhere, in its class if that is
-            one of hpcomm's.
-        Exception: this rank's own failure.
+        HpcommError: the failure of the first rank that failed, in its class if that is one of
+            hpcomm's, so that every rank says the same.
+        Exception: this rank's own failure, if it is none of hpcomm's errors.
     """
     value: Any = None
     failure: Exception | None = None
@@ -48,12 +48,13 @@ def agree(comm: Communicator, work: Callable[[], T]) -> T:
         failure = error
     report = None if failure is None else (type(failure).__name__, describe(failure))
     reports = comm.allgather_object(report)
-    if failure is not None:
-        raise failure
     for rank, other in enumerate(reports):
-        if other is not None:
-            kind, text = other
-            raise rebuild(kind, text, rank)
+        if other is None:
+            continue
+        if failure is not None and (other == report or not isinstance(failure, HpcommError)):
+            raise failure
+        kind, text = other
+        raise rebuild(kind, text, rank) from failure
     result: T = value
     return result
 

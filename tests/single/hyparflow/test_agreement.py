@@ -26,6 +26,19 @@ def test_a_failure_on_one_rank_is_raised_on_all() -> None:
     assert errors[0].rank == 1
 
 
+def test_the_first_of_several_failures_is_raised_on_all() -> None:
+    def rank(comm: ThreadCommunicator) -> Any:
+        def work() -> None:
+            if comm.rank > 0:
+                raise ModelError(f"no room for part {comm.rank}")
+
+        agree(comm, work)
+
+    errors = run_ranks(3, rank)
+    assert {(type(error), str(error)) for error in errors} == {(ModelError, "no room for part 1")}
+    assert str(errors[2].__cause__) == "no room for part 2"
+
+
 def test_a_foreign_failure_says_where_it_happened() -> None:
     def rank(comm: ThreadCommunicator) -> Any:
         def work() -> None:
