@@ -13,7 +13,7 @@ from hpcomm.verify.case import GRIDS, MICRO_BATCHES, MODELS
 pytestmark = pytest.mark.tensorflow
 
 
-def verify(*arguments, cwd, timeout=600):
+def verify(*arguments, cwd, timeout=850):
     return subprocess.run(
         [sys.executable, "-m", "hpcomm", "verify", *map(str, arguments)],
         cwd=cwd,
