@@ -129,7 +129,7 @@ def test_train_takes_the_users_model_and_data(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--model", "mlp", "--partitions", 40], 1, "40"),
+        (["--model", "mlp", "--partitions", 7], 1, "7 partitions"),
         (["--model", "mlp", "--lpp", "1,1"], 1, "add up"),
         (["--model", "nope"], 2, "is not known"),
         (["--strategy", "data", "--partitions", 2], 2, "one partition"),
