@@ -48,7 +48,9 @@ def test_dup_has_its_own_messages_and_failures(mpi_ranks, monkeypatch, ranks_per
         world.send(np.array([1], np.int32), peer)
         assert (int(first.wait()[0]), int(second.wait()[0])) == (1, 2)
         # The faster one times out and says so; the other may hear of it before its own time is up.
-        with pytest.raises((hpcomm.CommTimeoutError, hpcomm.PeerAbortedError), match=r"waited 0\.[3-9]\d* s"):
+        with pytest.raises(
+            (hpcomm.CommTimeoutError, hpcomm.PeerAbortedError), match=r"waited 0\.[3-9]\d* s"
+        ):
             other.recv(peer, dtype="int32", timeout_s=0.3)
         with pytest.raises(hpcomm.CommunicatorBrokenError, match="waited 0"):
             other.barrier()
