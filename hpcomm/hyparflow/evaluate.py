@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcomm.hyparflow.agreement import agree, demand_equal
-from hpcomm.hyparflow.arguments import DATA_MODES, check_choice
+from hpcomm.hyparflow.agreement import agree
+from hpcomm.hyparflow.arguments import DATA_MODES
 from hpcomm.hyparflow.hooks import Hooks
+from hpcomm.hyparflow.inference import inference_session
 from hpcomm.hyparflow.loops import test_all
 from hpcomm.hyparflow.plan import agree_on_data, open_data, plan_data
-from hpcomm.hyparflow.session import Session, world_of
 from hpcomm.trace import NO_TRACE
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcomm.communicator import Communicator
+    from hpcomm.hyparflow.session import Session
     from hpcomm.trace import Trace
 
 __all__ = ["evaluate", "evaluate_in"]
@@ -76,39 +77,27 @@ def evaluate(
         DataError: reading the data failed.
         CallbackError: a callback failed.
     """
-    call = "evaluate"
-    world = world_of(comm)
-    demand_equal(
-        world,
-        call,
-        {
+    with inference_session(
+        "evaluate",
+        model,
+        comm=comm,
+        layout={
             "strategy": strategy,
             "num_partitions": num_partitions,
             "num_replicas": num_replicas,
-            "lpp": repr(lpp),
+            "lpp": lpp,
             "micro_batches": micro_batches,
+        },
+        arguments={
             "batch_size": batch_size,
             "steps": steps,
             "data": data,
             "return_dict": return_dict,
         },
-    )
-    check_choice("data", data, DATA_MODES, call=call)
-    with Session(
-        model,
-        comm=world,
-        strategy=strategy,
-        num_partitions=num_partitions,
-        num_replicas=num_replicas,
-        lpp=lpp,
-        micro_batches=micro_batches,
-        balance="estimated",
+        choices={"data": DATA_MODES},
+        weights=weights,
         trace=trace,
-        on_table=False,
-        call=call,
     ) as session:
-        if weights is not None:
-            session.saver.restore(weights, optional=False)
         return evaluate_in(
             session,
             x,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hpcomm.errors import DataError
-from hpcomm.hyparflow.agreement import agree, demand_equal
-from hpcomm.hyparflow.arguments import DATA_MODES, check_choice
+from hpcomm.hyparflow.agreement import agree
+from hpcomm.hyparflow.arguments import DATA_MODES
 from hpcomm.hyparflow.data import Needs
 from hpcomm.hyparflow.hooks import Hooks
+from hpcomm.hyparflow.inference import inference_session
 from hpcomm.hyparflow.plan import agree_on_data, open_data, plan_data
-from hpcomm.hyparflow.session import Session, world_of
 from hpcomm.hyparflow.structure import concatenate, flatten, map_arrays
 from hpcomm.trace import NO_TRACE
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcomm.communicator import Communicator
+    from hpcomm.hyparflow.session import Session
     from hpcomm.trace import Trace
 
 __all__ = ["predict", "predict_in"]
@@ -77,41 +78,28 @@ def predict(
         DataError: reading the data failed.
         CallbackError: a callback failed.
     """
-    call = "predict"
-    world = world_of(comm)
-    demand_equal(
-        world,
-        call,
-        {
+    with inference_session(
+        "predict",
+        model,
+        comm=comm,
+        layout={
             "strategy": strategy,
             "num_partitions": num_partitions,
             "num_replicas": num_replicas,
-            "lpp": repr(lpp),
+            "lpp": lpp,
             "micro_batches": micro_batches,
+        },
+        arguments={
             "batch_size": batch_size,
             "steps": steps,
             "data": data,
             "gather": gather,
         },
-    )
-    check_choice("data", data, DATA_MODES, call=call)
-    check_choice("gather", gather, ("all", "root"), call=call)
-    with Session(
-        model,
-        comm=world,
-        strategy=strategy,
-        num_partitions=num_partitions,
-        num_replicas=num_replicas,
-        lpp=lpp,
-        micro_batches=micro_batches,
-        balance="estimated",
+        choices={"data": DATA_MODES, "gather": ("all", "root")},
+        weights=weights,
         trace=trace,
-        on_table=False,
-        call=call,
         needs_loss=False,
     ) as session:
-        if weights is not None:
-            session.saver.restore(weights, optional=False)
         return predict_in(
             session,
             x,
