@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from hpcomm.layer_graph import ITEM_BYTES, MODEL_INPUT, UNKNOWN_EXTENT
+from hpcomm.log import logger
 from hpcomm.tensorflow.deferred import temporarily_initialized
 from hpcomm.tensorflow.program import Program
 from hpcomm.tensorflow.seeds import SeedTable
@@ -156,8 +157,9 @@ def _time_call(graph: LayerGraph, call: Call, num_samples: int) -> float | None:
             seconds = _fastest_seconds(tf.function(run, autograph=False))
             for variable, value in zip(state, before, strict=True):
                 variable.assign(value)
-    except Exception:
+    except Exception as error:
         # A mask, or a layer that needs real data: the estimate has to do.
+        logger.info("layer %r is estimated, for it does not run alone: %s", call.layer, error)
         return None
     return seconds
 
