@@ -31,8 +31,9 @@ HPCOMM_HOST_DEVICE inline void store_raw(std::byte* data, std::size_t index, T v
   std::memcpy(data + index * sizeof(T), &value, sizeof(T));
 }
 
+/// Stored and reduced in the same type.
 template <class T>
-struct Float {
+struct Plain {
   using Storage = T;
   using Wide = T;
   static constexpr bool kConverts = false;
@@ -65,19 +66,6 @@ struct BFloat16 {
   }
   HPCOMM_HOST_DEVICE static void store(std::byte* data, std::size_t i, Wide v) {
     store_raw<Storage>(data, i, bf16_from_float(v));
-  }
-};
-
-template <class T>
-struct Integer {
-  using Storage = T;
-  using Wide = T;
-  static constexpr bool kConverts = false;
-  HPCOMM_HOST_DEVICE static Wide load(const std::byte* data, std::size_t i) {
-    return load_raw<T>(data, i);
-  }
-  HPCOMM_HOST_DEVICE static void store(std::byte* data, std::size_t i, Wide v) {
-    store_raw<T>(data, i, v);
   }
 };
 

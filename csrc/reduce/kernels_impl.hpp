@@ -118,16 +118,16 @@ constexpr Table make_table() {
   };
   fill_row<elements::Float16>(row(DType::f16));
   fill_row<elements::BFloat16>(row(DType::bf16));
-  fill_row<elements::Float<float>>(row(DType::f32));
-  fill_row<elements::Float<double>>(row(DType::f64));
-  fill_row<elements::Integer<std::int8_t>>(row(DType::i8));
-  fill_row<elements::Integer<std::uint8_t>>(row(DType::u8));
-  fill_row<elements::Integer<std::int16_t>>(row(DType::i16));
-  fill_row<elements::Integer<std::uint16_t>>(row(DType::u16));
-  fill_row<elements::Integer<std::int32_t>>(row(DType::i32));
-  fill_row<elements::Integer<std::uint32_t>>(row(DType::u32));
-  fill_row<elements::Integer<std::int64_t>>(row(DType::i64));
-  fill_row<elements::Integer<std::uint64_t>>(row(DType::u64));
+  fill_row<elements::Plain<float>>(row(DType::f32));
+  fill_row<elements::Plain<double>>(row(DType::f64));
+  fill_row<elements::Plain<std::int8_t>>(row(DType::i8));
+  fill_row<elements::Plain<std::uint8_t>>(row(DType::u8));
+  fill_row<elements::Plain<std::int16_t>>(row(DType::i16));
+  fill_row<elements::Plain<std::uint16_t>>(row(DType::u16));
+  fill_row<elements::Plain<std::int32_t>>(row(DType::i32));
+  fill_row<elements::Plain<std::uint32_t>>(row(DType::u32));
+  fill_row<elements::Plain<std::int64_t>>(row(DType::i64));
+  fill_row<elements::Plain<std::uint64_t>>(row(DType::u64));
   fill_row<elements::Boolean>(row(DType::boolean));
   return table;
 }
