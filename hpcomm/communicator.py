@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from hpcomm.bootstrap.mpi import MpiGroup
-
     from hpcomm import _core
+    from hpcomm.bootstrap.mpi import MpiGroup
 
 __all__ = ["Communicator"]
 
