@@ -58,7 +58,16 @@ class Summary:
 
 
 def ideal_bubble(partitions: int, micro_batches: int) -> float:
-    """Return the idle share of a fill-and-drain pipeline of equal stages, (p-1)/(m+p-1)."""
+    """Return the idle share of a pipeline of equal stages, (p-1)/(m+p-1), for gpipe and 1f1b.
+
+    Args:
+        partitions: p.
+        micro_batches: m.
+
+    Source: Narayanan et al., SC 2021, section 2.2 (relative to the total time here).
+    """
+    if micro_batches < 1:
+        return 0.0
     return (partitions - 1) / (micro_batches + partitions - 1)
 
 

@@ -18,6 +18,7 @@ from hpcomm.hyparflow.balance import (
     check_num_stages,
     evaluate,
 )
+from hpcomm.hyparflow.refine import refine
 from hpcomm.hyparflow.schedule import kept_activations, make_schedule
 from hpcomm.hyparflow.simulate import expand, simulate
 
@@ -103,7 +104,10 @@ def partition(
     ]
     check_num_stages(len(costs.calls), num_stages, costs.forbidden)
     if lpp is None:
-        return balance(costs, kept, memory_limit_bytes=memory_limit_bytes, objective=objective)
+        even = balance(costs, kept, memory_limit_bytes=memory_limit_bytes, objective=objective)
+        if objective == "memory":
+            return even
+        return refine(costs, even, schedule, micro_batches, memory_limit_bytes=memory_limit_bytes)
     check_lpp(lpp, len(costs.calls), num_stages, costs.forbidden)
     given = evaluate(costs, list(lpp), kept)
     if memory_limit_bytes is not None and max(given.memory_bytes) > memory_limit_bytes:

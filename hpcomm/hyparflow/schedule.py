@@ -101,17 +101,3 @@ def kept_activations(actions: list[Action]) -> int:
         alive += 1 if action.kind == "forward" else -1
         peak = max(peak, alive)
     return peak
-
-
-def bubble_fraction(num_stages: int, micro_batches: int) -> float:
-    """Return the idle share of a balanced pipeline, (p-1)/(m+p-1), for both schedules.
-
-    Args:
-        num_stages: p.
-        micro_batches: m.
-
-    Source: Narayanan et al., SC 2021, section 2.2 (relative to the total time here).
-    """
-    if micro_batches < 1:
-        return 0.0
-    return (num_stages - 1) / (micro_batches + num_stages - 1)

@@ -18,10 +18,12 @@ from hpcomm.hyparflow.pieces import fill, join_outputs, micro_batch_ranges, tota
 from hpcomm.hyparflow.pipeline import Piece, Pipeline
 from hpcomm.hyparflow.planning import check_schedule, stage_rows, stage_table
 from hpcomm.hyparflow.reduction import Reducer
+from hpcomm.hyparflow.refine import run_dry
 from hpcomm.hyparflow.setup import Options, set_up
 from hpcomm.hyparflow.state import StateAccess
 from hpcomm.hyparflow.structure import map_arrays
 from hpcomm.hyparflow.weights import WeightMover
+from hpcomm.timeline import ideal_bubble
 from hpcomm.trace import NO_TRACE
 
 if TYPE_CHECKING:
@@ -376,8 +378,13 @@ class HybridTrainer(StateAccess):
             return
         title = (
             f"{self.split.graph.name}: {self.split.num_stages} partition(s) x "
-            f"{self.grid.num_replicas} replica(s), imbalance {self.plan.imbalance:.1%}"
+            f"{self.grid.num_replicas} replica(s), {self._micro_batches} micro-batch(es), "
+            f"{self._options.schedule}"
         )
+        if self.split.num_stages > 1:
+            step = run_dry(self.plan.seconds, self._options.schedule, self._micro_batches)
+            equal = ideal_bubble(self.split.num_stages, self._micro_batches)
+            title += f"; bubble {step.idle_fraction:.1%} expected, {equal:.1%} if all were equal"
         text = stage_table(self.stages, title)
         if on_table is None:
             print(text)  # noqa: T201

@@ -6,11 +6,11 @@ from hpcomm.errors import InternalError, InvalidArgumentError
 from hpcomm.hyparflow.schedule import (
     SCHEDULES,
     Action,
-    bubble_fraction,
     kept_activations,
     make_schedule,
 )
 from hpcomm.hyparflow.simulate import Step, expand, simulate
+from hpcomm.timeline import ideal_bubble
 
 
 def table(name: str, stages: int, micro_batches: int) -> list[str]:
@@ -91,7 +91,7 @@ def test_simulate_bubble_is_the_formula(name):
             for s in range(stages)
         ]
         result = simulate(programs)
-        assert result.idle_fraction == pytest.approx(bubble_fraction(stages, micro_batches))
+        assert result.idle_fraction == pytest.approx(ideal_bubble(stages, micro_batches))
 
 
 def test_simulate_circle_of_waiting_ranks_is_reported():
@@ -118,5 +118,5 @@ def test_make_schedule_unknown_name_lists_the_known():
         make_schedule("zigzag", 0, 2, 4)
 
 
-def test_bubble_fraction_no_micro_batches_is_zero():
-    assert bubble_fraction(4, 0) == 0.0
+def test_ideal_bubble_no_micro_batches_is_zero():
+    assert ideal_bubble(4, 0) == 0.0
