@@ -1,5 +1,6 @@
 #include "collectives/selection.hpp"
 
+#include <algorithm>
 #include <iomanip>
 #include <sstream>
 
@@ -42,6 +43,25 @@ std::string bytes_text(std::size_t nbytes) {
                                      {std::size_t{1024}, "k"}})
     if (nbytes >= unit && nbytes % unit == 0) return std::to_string(nbytes / unit) + letter;
   return std::to_string(nbytes);
+}
+
+bool covers(const SelectionRule& rule, const SelectionRule& other) {
+  return rule.kind == other.kind && rule.min_bytes <= other.min_bytes &&
+         other.max_bytes <= rule.max_bytes && rule.min_ranks <= other.min_ranks &&
+         other.max_ranks <= rule.max_ranks;
+}
+
+/// The rules of one collective that can be chosen where memory is shared or is not: those that are
+/// possible there and that no earlier one forestalls.
+std::vector<SelectionRule> rules_in_force(const std::vector<SelectionRule>& rules, Collective kind,
+                                          bool shared) {
+  std::vector<SelectionRule> result;
+  for (const SelectionRule& rule : rules)
+    if (rule.kind == kind && rule.algorithm->supports({.size = rule.min_ranks, .shared = shared}) &&
+        std::none_of(result.begin(), result.end(),
+                     [&](const SelectionRule& earlier) { return covers(earlier, rule); }))
+      result.push_back(rule);
+  return result;
 }
 
 std::string ranks_text(const SelectionRule& rule) {
@@ -106,17 +126,22 @@ const Algorithm& Selection::by_name(Collective kind, std::string_view name,
 
 std::string Selection::map() const {
   std::ostringstream text;
-  text << std::left << std::setw(16) << "collective" << std::setw(16) << "bytes" << std::setw(8)
-       << "ranks" << std::setw(20) << "algorithm" << std::setw(12) << "addition" << "from\n";
-  for (int kind = 0; kind < kNumCollectives; ++kind)
-    for (const SelectionRule& rule : rules_) {
-      if (static_cast<int>(rule.kind) != kind) continue;
-      text << std::setw(16) << name_of(rule.kind) << std::setw(16)
-           << bytes_text(rule.min_bytes) + "-" + bytes_text(rule.max_bytes) << std::setw(8)
-           << ranks_text(rule) << std::setw(20) << rule.algorithm->name << std::setw(12)
-           << (rule.algorithm->order == SumOrder::none ? "-" : name_of(rule.algorithm->order))
-           << rule.origin << '\n';
-    }
+  text << std::left;
+  for (const bool shared : {true, false}) {
+    text << (shared ? "within a node, where all ranks of the communicator share memory:\n"
+                    : "between nodes, or wherever they do not:\n")
+         << std::setw(16) << "collective" << std::setw(16) << "bytes" << std::setw(8) << "ranks"
+         << std::setw(20) << "algorithm" << std::setw(12) << "addition" << "from\n";
+    for (int kind = 0; kind < kNumCollectives; ++kind)
+      for (const SelectionRule& rule :
+           rules_in_force(rules_, static_cast<Collective>(kind), shared))
+        text << std::setw(16) << name_of(rule.kind) << std::setw(16)
+             << bytes_text(rule.min_bytes) + "-" + bytes_text(rule.max_bytes) << std::setw(8)
+             << ranks_text(rule) << std::setw(20) << rule.algorithm->name << std::setw(12)
+             << (rule.algorithm->order == SumOrder::none ? "-" : name_of(rule.algorithm->order))
+             << rule.origin << '\n';
+    if (shared) text << '\n';
+  }
   return text.str();
 }
 

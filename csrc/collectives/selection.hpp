@@ -39,7 +39,9 @@ class Selection {
   /// not here.
   static const Algorithm& by_name(Collective kind, std::string_view name,
                                   const Situation& situation);
-  /// A table for people: collective, range of bytes, ranks, algorithm, origin.
+  /// Two tables for people, for ranks that share memory and for others: collective, range of bytes,
+  /// ranks, algorithm, origin. Of rows that fit a call the first counts; rows that another one
+  /// forestalls wherever they fit are left out.
   std::string map() const;
   const std::vector<SelectionRule>& rules() const noexcept { return rules_; }
 

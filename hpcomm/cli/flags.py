@@ -86,15 +86,23 @@ def words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def numbers(text: str, flag: str) -> list[int]:
-    """Split a list of whole numbers ≥ 1 separated by commas.
+def numbers(text: str, flag: str, *, smallest: int = 1, required: bool = False) -> list[int]:
+    """Split a list of whole numbers separated by commas.
+
+    Args:
+        text: the list.
+        flag: where it was given.
+        smallest: least number that is allowed, 0 or above.
+        required: refuse an empty list.
 
     Raises:
-        typer.BadParameter: something else is in it.
+        typer.BadParameter: something else is in it, or nothing though it is required.
     """
     found = words(text)
-    if not all(word.isdecimal() and int(word) >= 1 for word in found):
+    right = all(word.isdecimal() and int(word) >= smallest for word in found)
+    if not right or (required and not found):
         raise typer.BadParameter(
-            f"must be whole numbers from 1 on, separated by commas, got {text!r}", param_hint=flag
+            f"must be whole numbers from {smallest} on, separated by commas, got {text!r}",
+            param_hint=flag,
         )
     return [int(word) for word in found]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hpcomm.cli.train_options import TrainOptions
     from hpcomm.models.task import Task
 
-__all__ = ["run"]
+__all__ = ["make_builder", "run"]
 
 
 def run(options: TrainOptions) -> None:
@@ -113,8 +113,6 @@ def _prepare(
 ) -> tuple[Callable[[int], Any], Task, TrainOptions]:
     """Return a maker of what ``fit`` takes, the model's task, and options without gaps."""
     if registry.is_user_function(options.model):
-        if "" not in sys.path:
-            sys.path.insert(0, "")
         return _prepare_own(options)
     entry = registry.get(options.model)
     full, recipe = options.with_recipe(entry.recipe)
@@ -138,7 +136,7 @@ def _prepare_own(options: TrainOptions) -> tuple[Callable[[int], Any], Task, Tra
     from hpcomm.models.keras.infer import infer_task_of
     from hpcomm.models.task import Recipe
 
-    function = registry.load_user_function(options.model)
+    function = _load_own(options)
     full, _ = options.with_recipe(Recipe())
 
     def build() -> Any:
@@ -150,6 +148,28 @@ def _prepare_own(options: TrainOptions) -> tuple[Callable[[int], Any], Task, Tra
     task = infer_task_of(lambda: registry.call_user_function(function, options.image_size))
     set_globals(options.dtype, options.seed)  # as if the model had not been built before
     return lambda _: build, task, full
+
+
+def make_builder(options: TrainOptions) -> Callable[[], Any]:
+    """Return a function that builds the model of some options, for those who train nothing.
+
+    Args:
+        options: checked flags.
+
+    Raises:
+        ModelError: the user's function is not there.
+    """
+    if registry.is_user_function(options.model):
+        function = _load_own(options)
+        return lambda: registry.call_user_function(function, options.image_size)
+    entry = registry.get(options.model)
+    return lambda: entry.build(entry.options(image_size=options.image_size))
+
+
+def _load_own(options: TrainOptions) -> Callable[..., Any]:
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    return registry.load_user_function(options.model)
 
 
 def _wants_weights(options: TrainOptions) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hpcomm.cli.flags import Bind, Framework, JsonFile, NumRanks, numbers, words, wrong_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["app"]
 
@@ -31,11 +34,16 @@ def verify(
     replicas: Annotated[str, typer.Option(metavar="R[,R…]", help="(default: 2)")] = "",
     micro_batches: Annotated[str, typer.Option(metavar="M[,M…]")] = "1,3,4",
     schedule: Annotated[str, typer.Option(metavar="S[,S…]", help="gpipe, 1f1b.")] = "gpipe",
-    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples of a global batch.")] = 10,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 2,
-    image_size: Annotated[int, typer.Option(min=1, help="Pixels per side.")] = 8,
-    seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
+    dtype: Annotated[str, typer.Option(metavar="D[,D…]", help="float64, float32.")] = "float64",
+    batch_size: Annotated[
+        str, typer.Option(metavar="B[,B…]", help="Samples of a global batch.")
+    ] = "10",
+    steps: Annotated[str, typer.Option(metavar="N[,N…]", help="Training steps.")] = "2",
+    image_size: Annotated[
+        str,
+        typer.Option(metavar="N[,N…]", help="Pixels per side, of models that take images."),
+    ] = "8",
+    seed: Annotated[str, typer.Option(metavar="N[,N…]", help="Of weights and data.")] = "0",
     tolerance: Annotated[
         float | None,
         typer.Option(
@@ -81,13 +89,10 @@ def verify(
     from hpcomm.verify.case import pairwise as reduce
     from hpcomm.verify.faults import FAULTS
 
-    if dtype not in TOLERANCES:
-        raise typer.BadParameter(f"must be one of {', '.join(TOLERANCES)}", param_hint="--dtype")
     if inject and inject not in FAULTS:
         raise typer.BadParameter(f"must be one of {', '.join(FAULTS)}", param_hint="--inject")
-    schedules = words(schedule)
-    if not schedules or not set(schedules) <= set(SCHEDULES):
-        raise typer.BadParameter(f"must be some of {', '.join(SCHEDULES)}", param_hint="--schedule")
+    schedules = _some_of(SCHEDULES, schedule, "--schedule")
+    dtypes = _some_of(tuple(TOLERANCES), dtype, "--dtype")
     with wrong_usage():
         grids = make_grids(
             words(strategy), numbers(partitions, "--partitions"), numbers(replicas, "--replicas")
@@ -98,11 +103,11 @@ def verify(
             numbers(micro_batches, "--micro-batches") or [1],
             schedules,
             framework=framework.value,
-            dtype=dtype,
-            batch_size=batch_size,
-            steps=steps,
-            image_size=image_size,
-            seed=seed,
+            dtypes=dtypes,
+            image_sizes=numbers(image_size, "--image-size", required=True),
+            batch_sizes=numbers(batch_size, "--batch-size", required=True),
+            steps=numbers(steps, "--steps", required=True),
+            seeds=numbers(seed, "--seed", smallest=0, required=True),
         )
         check(cases, num_ranks)
     if pairwise:
@@ -112,7 +117,7 @@ def verify(
         return
     options = VerifyOptions(
         cases=cases,
-        tolerance=TOLERANCES[dtype] if tolerance is None else tolerance,
+        tolerance=tolerance,
         inject=inject or None,
         state=state,
         json_file=json_file,
@@ -126,3 +131,11 @@ def verify(
         )
     if not passed:
         raise typer.Exit(1)
+
+
+def _some_of(known: Sequence[str], text: str, flag: str) -> list[str]:
+    """Split a list of names, of which there must be at least one and no unknown one."""
+    found = words(text)
+    if not found or not set(found) <= set(known):
+        raise typer.BadParameter(f"must be some of {', '.join(known)}", param_hint=flag)
+    return found

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from hpcomm.errors import InvalidArgumentError
 from hpcomm.models import registry
-from hpcomm.verify.result import make_report, make_result, make_table
+from hpcomm.verify.case import varying
+from hpcomm.verify.result import make_report, make_result, make_table, restate
 from hpcomm.verify.state import StateFile, state_key
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class VerifyOptions:
 
     Attributes:
         cases: all of them, finished ones included.
-        tolerance: largest relative difference that passes.
+        tolerance: largest relative difference that passes; None takes that of a case's dtype.
         inject: fault to plant, or None.
         state: file of finished cases; empty for a temporary one.
         json_file: where the report goes; "-" is standard output, empty is nowhere.
@@ -40,11 +41,15 @@ class VerifyOptions:
     """
 
     cases: list[Case]
-    tolerance: float
+    tolerance: float | None
     inject: str | None
     state: str
     json_file: str
     verbose: bool
+
+    def tolerance_of(self, case: Case) -> float:
+        """Return the largest relative difference with which a case passes."""
+        return case.tolerance if self.tolerance is None else self.tolerance
 
 
 def list_all(cases: Sequence[Case]) -> None:
@@ -60,8 +65,9 @@ def list_all(cases: Sequence[Case]) -> None:
         table.add_row(name, registry.get(name).summary)
     console.print(table)
     console.print(f"\n{len(cases)} cases:")
+    settings = varying(cases)
     for case in cases:
-        console.print(f"  {case.title}")
+        console.print(f"  {case.title}{case.settings(settings)}")
 
 
 def check(cases: Sequence[Case], num_ranks: int | None) -> None:
@@ -72,10 +78,8 @@ def check(cases: Sequence[Case], num_ranks: int | None) -> None:
         num_ranks: ranks to start; None for as many as are needed.
 
     Raises:
-        InvalidArgumentError: unknown model, or too few ranks.
+        InvalidArgumentError: too few ranks.
     """
-    for case in cases:
-        registry.get(case.model)
     needed = max(case.world_size for case in cases)
     if num_ranks is not None and num_ranks < needed:
         raise InvalidArgumentError(
@@ -139,6 +143,7 @@ def work(options: VerifyOptions) -> bool:
     from hpcomm.verify.runner import run_cases
 
     controlled = os.environ.get(STATE_VARIABLE, "")
+    settings = varying(options.cases)
     with hpcomm.init() as comm, tempfile.TemporaryDirectory(prefix="hpcomm-verify-") as folder:
         path = Path(controlled or options.state or Path(folder) / "state.jsonl")
         state = StateFile(path)
@@ -152,7 +157,7 @@ def work(options: VerifyOptions) -> bool:
             references=path.with_name(path.name + ".references"),
             state=state,
             inject=options.inject,
-            on_result=_show if options.verbose else None,
+            on_result=(lambda result: _show(result, settings)) if options.verbose else None,
         )
         if controlled:
             return True
@@ -172,14 +177,17 @@ def _blame(options: VerifyOptions, state: StateFile, code: int) -> bool:
         key = state_key(case.key, options.inject)
         if key == begun:
             error = f"the job ended with exit code {code} in this case; its message stands above"
-            state.finish(key, make_result(case, options.tolerance, 0.0, error=error))
+            state.finish(key, make_result(case, options.tolerance_of(case), 0.0, error=error))
             return True
     return False
 
 
 def _report(options: VerifyOptions, state: StateFile) -> bool:
     done = state.results()
-    results = [done[state_key(case.key, options.inject)] for case in options.cases]
+    results = [
+        restate(case, options.tolerance_of(case), done[state_key(case.key, options.inject)])
+        for case in options.cases
+    ]
     report = make_report(results, state.environment() or {})
     report["command"] = " ".join(["hpcomm", *sys.argv[1:]])
     text = json.dumps(report, indent=1)
@@ -192,7 +200,7 @@ def _report(options: VerifyOptions, state: StateFile) -> bool:
     width = None if sys.stderr.isatty() else 120
     console = Console(stderr=True, highlight=False, width=width)
     if options.verbose:
-        console.print(make_table(results))
+        console.print(make_table(results, varying(options.cases)))
     failed = [result for result in results if not result["passed"]]
     if failed:
         console.print(f"verify: {len(failed)} of {len(results)} cases FAILED", style="bold red")
@@ -201,7 +209,7 @@ def _report(options: VerifyOptions, state: StateFile) -> bool:
     return not failed
 
 
-def _show(result: dict[str, Any]) -> None:
+def _show(result: dict[str, Any], settings: Sequence[str]) -> None:
     distances = result["max_rel_error"]
     figures = (
         " ".join(f"{name} {value:.1e}" for name, value in distances.items())
@@ -209,8 +217,9 @@ def _show(result: dict[str, Any]) -> None:
         else result["error"]
     )
     verdict = "passed" if result["passed"] else "FAILED"
+    more = "".join(f" {name.replace('_', ' ')} {result[name]}" for name in settings)
     sys.stderr.write(
         f"{verdict}  {result['model']} {result['strategy']} {result['partitions']}×"
-        f"{result['replicas']} micro-batches {result['micro_batches']}: {figures} "
+        f"{result['replicas']} micro-batches {result['micro_batches']}{more}: {figures} "
         f"({result['seconds']:.1f} s)\n"
     )

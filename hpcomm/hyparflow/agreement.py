@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpcomm import errors
 from hpcomm.errors import HpcommError, MismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from hpcomm.communicator import Communicator
 
-__all__ = ["PATIENCE_S", "agree", "demand_equal", "describe", "leaves_communicator_usable"]
+__all__ = [
+    "PATIENCE_S",
+    "agree",
+    "closing_on_failure",
+    "demand_equal",
+    "describe",
+    "fails_alone",
+]
 
 PATIENCE_S = 24 * 3600.0
 """Deadline in seconds of waits for the user's own code on another rank (a callback, a data source).
@@ -101,6 +109,38 @@ def rebuild(kind: str, text: str, rank: int) -> HpcommError:
     return HpcommError(f"rank {rank} failed: {text}", rank=rank)
 
 
-def leaves_communicator_usable(error: BaseException) -> bool:
-    """Tell whether ``error`` is of a kind that all ranks raise together, with nothing under way."""
-    return isinstance(error, (errors.InvalidArgumentError, errors.UnsupportedError))
+def fails_alone(error: BaseException) -> bool:
+    """Tell whether ``error`` is one that the other ranks do not raise too."""
+    together = (
+        errors.InvalidArgumentError,
+        errors.UnsupportedError,
+        errors.CallbackError,
+        errors.DataError,
+        errors.NonFiniteLossError,
+        errors.TransportError,
+        errors.CommTimeoutError,
+        errors.CommunicatorBrokenError,
+    )
+    return not isinstance(error, together) and type(error) is not HpcommError
+
+
+@contextlib.contextmanager
+def closing_on_failure(comms: Iterable[Communicator]) -> Iterator[None]:
+    """Close communicators of something whose making, in the block, fails.
+
+    A failure of this rank alone is told to the others first, whichever of them they wait in.
+
+    Args:
+        comms: those that were made; read when the block fails, so it may be a list that grows.
+    """
+    try:
+        yield
+    except BaseException as error:
+        made = list(comms)
+        if fails_alone(error):
+            for comm in made:
+                if not comm.is_broken:
+                    comm.abort(describe(error))
+        for comm in made:
+            comm.close()
+        raise

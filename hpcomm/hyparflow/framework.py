@@ -182,9 +182,10 @@ def find_framework(model: Any, *, call: str) -> Framework:
     keras = sys.modules.get("keras")
     known = keras is not None and isinstance(model, keras.Model)
     if not known and not _is_function(model):
+        kind, what = (model, "the class ") if isinstance(model, type) else (type(model), "")
         raise InvalidArgumentError(
             f"{call}: model must be a compiled Keras model, or a function without arguments that "
-            f"returns one; got {type(model).__module__}.{type(model).__qualname__}"
+            f"returns one; got {what}{kind.__module__}.{kind.__qualname__}"
         )
     adapter = importlib.import_module("hpcomm.tensorflow.framework")
     return cast("Framework", adapter.KerasFramework())

@@ -90,8 +90,3 @@ class Reducer:
             result.append(piece.reshape(value.shape).astype(value.dtype))
             start += value.size
         return result
-
-    def close(self) -> None:
-        """Release the communicators of the tie groups."""
-        for comm in self.groups.values():
-            comm.close()

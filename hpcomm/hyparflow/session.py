@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from hpcomm.errors import (
-    CallbackError,
-    CommTimeoutError,
-    CommunicatorBrokenError,
-    DataError,
-    HpcommError,
-    InvalidArgumentError,
-    NonFiniteLossError,
-    TransportError,
-    UnsupportedError,
-)
-from hpcomm.hyparflow.agreement import agree, describe
+from hpcomm.errors import UnsupportedError
+from hpcomm.hyparflow.agreement import agree, closing_on_failure, describe, fails_alone
 from hpcomm.hyparflow.arguments import (
     GATHER_MODES,
     check_choice,
@@ -133,7 +123,8 @@ class Session:
             micro_batches, layout=self.layout, batch_size=None, call=call
         )
         self.comm = world.dup("hyparflow")
-        try:
+        made = [self.comm]
+        with closing_on_failure(made):
             self.trainer = HybridTrainer(
                 model,
                 self.comm,
@@ -150,12 +141,8 @@ class Session:
                 trace=trace,
                 on_table=on_table,
             )
+            made += self.trainer.communicators
             self._prepare(needs_loss=needs_loss)
-        except BaseException as error:
-            if fails_alone(error):
-                self.comm.abort(describe(error))
-            self.comm.close()
-            raise
 
     def _prepare(self, *, needs_loss: bool) -> None:
         model = self.trainer.user_model
@@ -330,8 +317,7 @@ class Session:
 
     def abort(self, message: str) -> None:
         """Tell all other ranks that this one failed, whatever they are waiting for."""
-        grid = self.trainer.grid
-        for comm in (self.comm, grid.pipeline, grid.replicas, self._pipeline):
+        for comm in (self.comm, *self.trainer.communicators, self._pipeline):
             if comm is not None and not comm.is_broken:
                 comm.abort(message)
 
@@ -359,18 +345,3 @@ def world_of(comm: Communicator | None) -> Communicator:
     import hpcomm
 
     return hpcomm.init()
-
-
-def fails_alone(error: BaseException) -> bool:
-    """Tell whether ``error`` is one that the other ranks do not raise too."""
-    together = (
-        InvalidArgumentError,
-        UnsupportedError,
-        CallbackError,
-        DataError,
-        NonFiniteLossError,
-        TransportError,
-        CommTimeoutError,
-        CommunicatorBrokenError,
-    )
-    return not isinstance(error, together) and type(error) is not HpcommError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpcomm.errors import MismatchError
 from hpcomm.hyparflow.adapter import find_adapter
-from hpcomm.hyparflow.agreement import agree, demand_equal
+from hpcomm.hyparflow.agreement import agree, closing_on_failure, demand_equal
 from hpcomm.hyparflow.arguments import check_choice, check_whole, resolve_layout
 from hpcomm.hyparflow.partial_errors import make_spec
 from hpcomm.hyparflow.planning import BALANCES, chain_costs, check_schedule, partition
@@ -136,13 +136,14 @@ def set_up(model_or_function: Any, comm: Communicator, options: Options) -> Setu
     seed = options.seed if options.seed is not None else random.getrandbits(31)
     seed = comm.broadcast_object(seed)
     grid = comm.grid(replicas=layout.replicas, partitions=layout.partitions)
-    specs = [make_spec(split, stage, grid.replica) for stage in range(split.num_stages)]
-    deferred = adapter.needs_memory_later(model)
-    runner = agree(comm, lambda: adapter.make_stage(graph, specs[grid.partition], seed))
-    # A rate that was set on rank 0 after compile counts, as its weights do.
-    rate = comm.broadcast_object(adapter.learning_rate(model))
-    if rate is not None:
-        runner.set_learning_rate(rate)
+    with closing_on_failure((grid.pipeline, grid.replicas)):
+        specs = [make_spec(split, stage, grid.replica) for stage in range(split.num_stages)]
+        deferred = adapter.needs_memory_later(model)
+        runner = agree(comm, lambda: adapter.make_stage(graph, specs[grid.partition], seed))
+        # A rate that was set on rank 0 after compile counts, as its weights do.
+        rate = comm.broadcast_object(adapter.learning_rate(model))
+        if rate is not None:
+            runner.set_learning_rate(rate)
     return Setup(adapter, model, graph, split, plan, specs, grid, seed, runner, deferred)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcomm.errors import InvalidArgumentError
 from hpcomm.hyparflow.adapter import MicroBatchWeights, Place
-from hpcomm.hyparflow.agreement import agree
+from hpcomm.hyparflow.agreement import agree, closing_on_failure
 from hpcomm.hyparflow.arguments import check_whole
 from hpcomm.hyparflow.batch import StepBatch, StepResult
 from hpcomm.hyparflow.partial_errors import find_live
@@ -131,32 +131,37 @@ class HybridTrainer(StateAccess):
         self.collect_predictions = True
         self.step = 0
         self._runner = setup.runner
-        self._reducer = Reducer(setup.grid, setup.split, trace)
-        self._mover = WeightMover(setup.grid, setup.split, setup.specs, setup.runner, setup.adapter)
-        first = setup.grid.world_rank(setup.grid.replica, 0)
-        self._pipeline = Pipeline(
-            setup.grid.pipeline,
-            setup.split,
-            setup.spec,
-            setup.runner,
-            options.schedule,
-            [first + stage for stage in range(setup.split.num_stages)],
-            trace,
-            self.sum_partial_errors,
-        )
         self._is_live = False
         self._scalar_loss = False
         self._stale_statistics = False
         self._kept_gradients: dict[int, np.ndarray] = {}
-        if setup.deferred:
-            self._mover.equalize()
-            self._equalize_tied()
-        else:
-            self._mover.scatter(optimizer=False)
-        self._show_table(on_table)
-        if comm.rank == 0:
-            for notice in setup.adapter.notices(setup.graph, pieces=self._pieces_per_batch):
-                _LOG.warning("%s: %s", self.split.graph.name, notice)
+        made = [setup.grid.pipeline, setup.grid.replicas]
+        with closing_on_failure(made):
+            self._reducer = Reducer(setup.grid, setup.split, trace)
+            made += self._reducer.groups.values()
+            self._mover = WeightMover(
+                setup.grid, setup.split, setup.specs, setup.runner, setup.adapter
+            )
+            first = setup.grid.world_rank(setup.grid.replica, 0)
+            self._pipeline = Pipeline(
+                setup.grid.pipeline,
+                setup.split,
+                setup.spec,
+                setup.runner,
+                options.schedule,
+                [first + stage for stage in range(setup.split.num_stages)],
+                trace,
+                self.sum_partial_errors,
+            )
+            if setup.deferred:
+                self._mover.equalize()
+                self._equalize_tied()
+            else:
+                self._mover.scatter(optimizer=False)
+            self._show_table(on_table)
+            if comm.rank == 0:
+                for notice in setup.adapter.notices(setup.graph, pieces=self._pieces_per_batch):
+                    _LOG.warning("%s: %s", self.split.graph.name, notice)
 
     @property
     def micro_batches(self) -> int:
@@ -253,10 +258,15 @@ class HybridTrainer(StateAccess):
         start, stop = ranges[index]
         return array[start:stop]
 
+    @property
+    def communicators(self) -> list[Communicator]:
+        """Those that the trainer made: of this replica, this partition, and its shared weights."""
+        return [self.grid.pipeline, self.grid.replicas, *self._reducer.groups.values()]
+
     def close(self) -> None:
         """Release the communicators that the trainer made."""
-        self._reducer.close()
-        self.grid.close()
+        for comm in reversed(self.communicators):
+            comm.close()
 
     @property
     def _pieces_per_batch(self) -> int:

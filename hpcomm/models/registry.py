@@ -36,6 +36,7 @@ class ModelEntry:
         recipe: how it is compiled by default.
         own_task: whether the module has a ``task`` function; else image in, classes out.
         classes: default number of classes.
+        least_layers: layers that it has in any case, so that nobody need build it to know.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ModelEntry:
     recipe: Recipe = field(default_factory=Recipe)
     own_task: bool = False
     classes: int = 10
+    least_layers: int = 1
 
     def options(
         self,
@@ -108,6 +110,7 @@ def _resnet(depth: int, version: int) -> ModelEntry:
         module="resnet",
         function=f"build_v{version}",
         arguments=(depth,),
+        least_layers=depth,
     )
 
 
@@ -134,6 +137,7 @@ _ENTRIES = {
             image_size=32,
             module="vgg",
             recipe=Recipe(learning_rate=5e-4),
+            least_layers=16,
         ),
         ModelEntry(
             "two-towers",

@@ -49,8 +49,10 @@ class KerasAdapter:
             return model_or_function
         model, pending = build_deferred(model_or_function, random_state)
         if not isinstance(model, keras.Model):
+            kind = type(model)
             raise ModelError(
-                f"the model function returned {type(model).__name__}; it must return a Keras model"
+                f"the model function returned {kind.__module__}.{kind.__qualname__}; it must "
+                "return a compiled Keras model"
             )
         # What belongs to no layer, such as the loss tracker, is small and wanted everywhere.
         weights = {id(v) for v in model.variables}

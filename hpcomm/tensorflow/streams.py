@@ -84,7 +84,9 @@ class KerasStream:
                 class_weight=class_weight,
             )
         except ValueError as error:
-            raise InvalidArgumentError(f"{call}: {error}") from error
+            # Keras quotes a batch that it cannot use in full.
+            text, _, _ = str(error).partition(" Received: ")
+            raise InvalidArgumentError(f"{call}: {text}") from error
 
     @property
     def num_batches(self) -> int | None:

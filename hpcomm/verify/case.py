@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from hpcomm.errors import InvalidArgumentError
+from hpcomm.models import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +26,9 @@ TOLERANCES = {"float64": 1e-9, "float32": 1e-3}
 
 QUANTITIES = ("loss", "outputs", "gradients", "weights_after_steps")
 
+SETTINGS = ("dtype", "image_size", "batch_size", "steps", "seed")
+"""Fields of a case that are shown to a reader only where cases differ in them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -40,7 +44,7 @@ class Case:
         dtype: of weights and arithmetic.
         batch_size: samples of a global batch.
         steps: training steps.
-        image_size: height and width of images, None for the model's own.
+        image_size: height and width of images, None for the model's own, or where it takes none.
         seed: of weights and data.
     """
 
@@ -87,6 +91,24 @@ class Case:
         return (
             f"{self.model}, {self.strategy}, {self.partitions} partitions × {self.replicas} "
             f"replicas, {self.micro_batches} micro-batches, {self.schedule}"
+        )
+
+    @property
+    def tolerance(self) -> float:
+        """Largest relative difference that passes unless the user sets another."""
+        return TOLERANCES[self.dtype]
+
+    def settings(self, names: Iterable[str]) -> str:
+        """Return some of ``SETTINGS`` with their values for a reader, behind a title.
+
+        Args:
+            names: which, usually what `varying` found.
+        """
+        values = {name: getattr(self, name) for name in names}
+        return "".join(
+            f", {name.replace('_', ' ')} {value}"
+            for name, value in values.items()
+            if value is not None
         )
 
 
@@ -145,42 +167,83 @@ def make_cases(
     grids: Sequence[tuple[int, int]],
     micro_batches: Sequence[int],
     schedules: Sequence[str],
-    **common: Any,
+    *,
+    framework: str = "keras",
+    dtypes: Sequence[str] = ("float64",),
+    image_sizes: Sequence[int] = (8,),
+    batch_sizes: Sequence[int] = (10,),
+    steps: Sequence[int] = (2,),
+    seeds: Sequence[int] = (0,),
 ) -> list[Case]:
-    """Return all combinations, ordered so that neighbours share a compiled split.
+    """Return all different combinations, ordered so that neighbours share a compiled split.
 
     Args:
         models: names.
         grids: (partitions, replicas).
         micro_batches: numbers.
         schedules: names.
-        common: further fields of ``Case``, the same in all.
+        framework: whose models.
+        dtypes: names out of ``TOLERANCES``.
+        image_sizes: heights and widths of images; a model that takes none has one case for all.
+        batch_sizes: samples of a global batch.
+        steps: numbers of training steps.
+        seeds: of weights and data.
 
     Raises:
-        InvalidArgumentError: a batch has fewer samples than a case has micro-batches.
+        InvalidArgumentError: an unknown model, or a batch has fewer samples than a case has
+            micro-batches.
     """
+    takes_images = {model: registry.get(model).image_size > 0 for model in models}
+    combinations = itertools.product(
+        models, dtypes, image_sizes, batch_sizes, steps, seeds, grids, schedules, micro_batches
+    )
     cases = [
-        Case(model, partitions, replicas, pieces, schedule=schedule, **common)
-        for model, (partitions, replicas), schedule, pieces in itertools.product(
-            models, grids, schedules, micro_batches
+        Case(
+            model=model,
+            partitions=partitions,
+            replicas=replicas,
+            micro_batches=pieces,
+            framework=framework,
+            schedule=schedule,
+            dtype=dtype,
+            batch_size=samples,
+            steps=number,
+            image_size=pixels if takes_images[model] else None,
+            seed=seed,
         )
-    ]
+        for (
+            model, dtype, pixels, samples, number, seed, (partitions, replicas), schedule, pieces
+        ) in combinations
+    ]  # fmt: skip
+    cases = list(dict.fromkeys(cases))
     for case in cases:
         share = case.batch_size // case.replicas
         if not 1 <= case.micro_batches <= share:
             raise InvalidArgumentError(
-                f"verify: {case.title}: a replica's share of the batch has {share} samples, which "
-                f"cannot be cut into {case.micro_batches} micro-batches; give a larger --batch-size"
+                f"verify: {case.title}: a replica's share of a batch of {case.batch_size} has "
+                f"{share} samples, which cannot be cut into {case.micro_batches} micro-batches; "
+                "give a larger --batch-size"
             )
     return cases
+
+
+def varying(cases: Iterable[Case]) -> tuple[str, ...]:
+    """Return those of ``SETTINGS`` in which cases differ.
+
+    That a model takes no image is no difference in the size of images.
+    """
+    cases = list(cases)
+    values = {name: {getattr(case, name) for case in cases} - {None} for name in SETTINGS}
+    return tuple(name for name in SETTINGS if len(values[name]) > 1)
 
 
 def pairwise(cases: Sequence[Case]) -> list[Case]:
     """Choose cases so that every pair of settings of two different flags occurs in at least one.
 
-    Settings are model, (partitions, replicas), micro-batches and schedule. Greedy: the case with
-    the most pairs that are not covered yet is taken next; of equals the one whose settings were
-    taken least, so that no setting serves as filler everywhere.
+    Settings are model, (partitions, replicas), micro-batches, schedule, and those of ``SETTINGS``
+    in which the cases differ. Greedy: the case with the most pairs that are not covered yet is
+    taken next; of equals the one whose settings were taken least, so that no setting serves as
+    filler everywhere.
 
     Args:
         cases: to choose from, usually all combinations.
@@ -188,8 +251,19 @@ def pairwise(cases: Sequence[Case]) -> list[Case]:
     Returns:
         The chosen ones in their old order.
     """
+    more = varying(cases)
     settings = [
-        tuple(enumerate((c.model, (c.partitions, c.replicas), c.micro_batches, c.schedule)))
+        tuple(
+            enumerate(
+                (
+                    c.model,
+                    (c.partitions, c.replicas),
+                    c.micro_batches,
+                    c.schedule,
+                    *(getattr(c, name) for name in more),
+                )
+            )
+        )
         for c in cases
     ]
     pairs = [set(itertools.combinations(setting, 2)) for setting in settings]

@@ -55,8 +55,11 @@ def make_problem(case: Case) -> Problem:
     """
     import keras
 
-    keras.config.set_floatx(case.dtype)
-    keras.utils.set_random_seed(case.seed)
+    from hpcomm.models.keras.common import set_globals
+
+    # An earlier case of this process may have had another dtype. Keras keeps its policy apart from
+    # its float type, and both count: losses, optimizers and the engine ask for either.
+    set_globals(case.dtype, case.seed)
     entry = registry.get(case.model)
     image_size = case.image_size if entry.image_size else None
     options = entry.options(image_size=image_size, dropout=0.0, dtype=case.dtype)

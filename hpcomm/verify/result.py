@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hpcomm.verify.case import QUANTITIES
+from hpcomm.verify.case import QUANTITIES, SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,35 @@ def make_result(
     Returns:
         A dictionary for JSON; a difference that is infinite appears as the largest finite number.
     """
-    record: dict[str, Any] = {
+    record = _identity(case) | {"tolerance": tolerance, "seconds": round(seconds, 2)}
+    if error is not None or distances is None:
+        return record | {"max_rel_error": None, "error": error, "passed": False}
+    finite = {name: min(distances[name], sys.float_info.max) for name in QUANTITIES}
+    return record | {
+        "max_rel_error": finite,
+        "worst_tensor": where,
+        "passed": _passes(finite, tolerance),
+    }
+
+
+def restate(case: Case, tolerance: float, record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of a case that a state file kept, as this run would have made it.
+
+    The file may come from a version that wrote fewer fields of a case, or from a run with another
+    tolerance; what was measured stands in it all the same.
+
+    Args:
+        case: what the record belongs to.
+        tolerance: largest relative difference that passes now.
+        record: from the file.
+    """
+    distances = record["max_rel_error"]
+    passed = distances is not None and _passes(distances, tolerance)
+    return _identity(case) | record | {"tolerance": tolerance, "passed": passed}
+
+
+def _identity(case: Case) -> dict[str, Any]:
+    return {
         "model": case.model,
         "framework": case.framework,
         "strategy": case.strategy,
@@ -46,17 +74,12 @@ def make_result(
         "micro_batches": case.micro_batches,
         "spatial": None,
         "schedule": case.schedule,
-        "dtype": case.dtype,
-        "batch_size": case.batch_size,
-        "steps": case.steps,
-        "tolerance": tolerance,
-        "seconds": round(seconds, 2),
+        **{name: getattr(case, name) for name in SETTINGS},
     }
-    if error is not None or distances is None:
-        return record | {"max_rel_error": None, "error": error, "passed": False}
-    finite = {name: min(distances[name], sys.float_info.max) for name in QUANTITIES}
-    passed = all(value <= tolerance for value in finite.values())
-    return record | {"max_rel_error": finite, "worst_tensor": where, "passed": passed}
+
+
+def _passes(distances: dict[str, float], tolerance: float) -> bool:
+    return all(value <= tolerance for value in distances.values())
 
 
 def make_report(results: Sequence[dict[str, Any]], environment: dict[str, Any]) -> dict[str, Any]:
@@ -67,12 +90,18 @@ def make_report(results: Sequence[dict[str, Any]], environment: dict[str, Any]) 
     return {"cases": list(results), "passed": passed, "environment": environment}
 
 
-def make_table(results: Sequence[dict[str, Any]]) -> Table:
-    """Return the results as a table for the terminal."""
+def make_table(results: Sequence[dict[str, Any]], settings: Sequence[str] = ()) -> Table:
+    """Return the results as a table for the terminal.
+
+    Args:
+        results: the rows.
+        settings: those of ``SETTINGS`` that get a column.
+    """
     from rich.table import Table
 
     table = Table(title="largest relative difference to one process", box=None)
-    for column in ("model", "strategy", "P×R", "M", "schedule"):
+    more = [name.replace("_size", "").replace("image", "pixels") for name in settings]
+    for column in ("model", "strategy", "P×R", "M", "schedule", *more):
         table.add_column(column, no_wrap=True)
     for quantity in QUANTITIES:
         table.add_column(quantity.split("_")[0], justify="right", no_wrap=True)
@@ -86,6 +115,7 @@ def make_table(results: Sequence[dict[str, Any]]) -> Table:
             f"{result['partitions']}×{result['replicas']}",
             str(result["micro_batches"]),
             result["schedule"],
+            *("–" if result[name] is None else str(result[name]) for name in settings),
             *shown,
             "passed" if result["passed"] else "[red]FAILED[/red]",
         )

@@ -26,7 +26,7 @@ def run_cases(
     cases: Sequence[Case],
     comm: Communicator,
     *,
-    tolerance: float,
+    tolerance: float | None = None,
     references: Path,
     state: StateFile,
     inject: str | None = None,
@@ -39,7 +39,7 @@ def run_cases(
     Args:
         cases: what to verify.
         comm: all ranks.
-        tolerance: largest relative difference that passes.
+        tolerance: largest relative difference that passes; None takes that of a case's dtype.
         references: folder of the references.
         state: where results are kept; only rank 0 touches it.
         inject: fault to plant.
@@ -68,7 +68,7 @@ def run_cases(
 def _run_group(
     group: Sequence[Case],
     comm: Communicator,
-    tolerance: float,
+    tolerance: float | None,
     references: Path,
     state: StateFile,
     inject: str | None,
@@ -79,6 +79,7 @@ def _run_group(
     training: SplitTraining | None = None
     for case in group:
         begun_s = time.monotonic()
+        bound = case.tolerance if tolerance is None else tolerance
         key = state_key(case.key, inject)
         if root:
             state.begin(key)
@@ -89,7 +90,7 @@ def _run_group(
             got = training.run(case)
         except (InvalidArgumentError, UnsupportedError) as error:
             # Raised alike on every rank, and the communicator is as good as before.
-            result = make_result(case, tolerance, time.monotonic() - begun_s, error=str(error))
+            result = make_result(case, bound, time.monotonic() - begun_s, error=str(error))
         else:
             if not any(comm.allgather_object(training.fault_has_acted)):
                 raise InvalidArgumentError(
@@ -99,7 +100,7 @@ def _run_group(
             result = {}
             if got is not None and want is not None:
                 distances, where = compare(got, want)
-                result = make_result(case, tolerance, seconds, distances=distances, where=where)
+                result = make_result(case, bound, seconds, distances=distances, where=where)
         if root:
             state.finish(key, result)
             if on_result is not None:

@@ -24,6 +24,12 @@ def build(image_size=8):
     model.compile("sgd", loss, metrics=["accuracy"])
     return model
 
+def counted():
+    with open("builds", "a") as file:
+        file.write("built\\n")
+    print("said by the user's function")
+    return build()
+
 def uncompiled():
     image = keras.Input((8,))
     return keras.Model(image, keras.layers.Dense(3)(image))
@@ -146,3 +152,20 @@ def test_train_fails_with_one_message(tmp_path, arguments, code, message):
     assert done.returncode == code, done.stderr
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("model", ["mlp", "mine:counted", "mine:missing"])
+def test_more_partitions_than_layers_are_refused_before_ranks_start(tmp_path, model):
+    (tmp_path / "mine.py").write_text(OWN_MODEL)
+    done = train("--model", model, "--partitions", 40, "--json", "-", cwd=tmp_path)
+    layers = {"mlp": 6, "mine:counted": 5}.get(model)
+    why = (
+        f"40 partitions were asked for, but the model has only {layers} layers (calls of layers, "
+        "input layers not counted); use fewer partitions"
+        if layers
+        else "--model mine:missing: module 'mine' has no function 'missing'"
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"hpcomm: ModelError: {why}\n"
+    if model == "mine:counted":
+        assert (tmp_path / "builds").read_text() == "built\n"

@@ -54,6 +54,42 @@ def test_verify_fails_with_a_planted_fault(tmp_path):
     assert "1 of 1 cases FAILED" in " ".join(done.stderr.split())
 
 
+def test_verify_runs_dtypes_and_seeds_in_one_launch(tmp_path):
+    """A float32 case behind a float64 one, and the other way round, are as if alone."""
+    common = ("--strategy", "model", "--partitions", 2, "--micro-batches", 3, "--steps", 1)
+    done = verify(
+        *common, "--model", "tied,two-towers", "--dtype", "float64,float32", "--seed", "0,1",
+        "--json", "-", "--state", "state.jsonl", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    cases = json.loads(done.stdout)["cases"]
+    assert [(case["model"], case["dtype"], case["seed"]) for case in cases] == [
+        (model, dtype, seed)
+        for model in ("tied", "two-towers")
+        for dtype in ("float64", "float32")
+        for seed in (0, 1)
+    ]
+    for case in cases:
+        furthest = max(case["max_rel_error"].values())
+        if case["dtype"] == "float64":
+            assert case["tolerance"] == 1e-9
+            assert furthest < 1e-11
+        else:
+            # float32 in earnest: neither computed in float64 nor spoiled by anything of it.
+            assert case["tolerance"] == 1e-3
+            assert 1e-9 < furthest < 1e-3
+    # One of them asked for alone: nothing is run again.
+    again = verify(
+        *common, "--model", "two-towers", "--dtype", "float32", "--seed", 1,
+        "--json", "-", "--state", "state.jsonl", "--quiet", cwd=tmp_path, timeout=60,
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    row = json.loads(again.stdout)
+    assert row.pop("environment")
+    assert row.pop("command")
+    assert row in cases
+
+
 def test_verify_refuses_a_fault_without_effect(tmp_path):
     done = verify(
         "--model", "tied", "--strategy", "data", "--micro-batches", 1, "--inject", "order",

@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(by_name_says_what_there_is_and_why_not_here) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_map_shows_every_rule_with_its_origin) {
+BOOST_AUTO_TEST_CASE(the_map_shows_rules_in_force_with_their_origin) {
   const Selection selection("allreduce:4k-1m:2ranks:ring");
   const std::string map = selection.map();
   check_contains(map, "allreduce       4k-1m           2       ring                by position ");
@@ -121,9 +121,35 @@ BOOST_AUTO_TEST_CASE(the_map_shows_every_rule_with_its_origin) {
   check_contains(map,
                  "broadcast       0-max           any     binomial            -           default");
   check_contains(map, "1-16");
-  std::size_t lines = 0;
-  for (const char c : map) lines += c == '\n' ? 1 : 0;
-  BOOST_TEST(lines == selection.rules().size() + 1);
+}
+
+BOOST_AUTO_TEST_CASE(the_map_tells_apart_who_shares_memory_and_who_does_not) {
+  const std::string map = Selection(
+                              "allreduce:4k-1m:2ranks:ring;allreduce:8k-8k:2ranks:direct;"
+                              "broadcast:-64k:shared")
+                              .map();
+  const std::size_t second = map.find("between nodes");
+  BOOST_REQUIRE(second != std::string::npos);
+  const auto count = [](std::string_view text, std::string_view word) {
+    int found = 0;
+    for (std::size_t at = text.find(word); at != std::string_view::npos;
+         at = text.find(word, at + 1))
+      ++found;
+    return found;
+  };
+  const std::string within = map.substr(0, second);
+  const std::string between = map.substr(second);
+  check_contains(within, "where all ranks of the communicator share memory");
+  // One row of each collective that serves everything, and the override before it.
+  BOOST_TEST(count(within, " shared ") == 6);
+  BOOST_TEST(count(within, " ring ") == 1);
+  BOOST_TEST(count(within, "dissemination") == 0);
+  BOOST_TEST(count(within, "\n") == 2 + 5 + 2 + 1);
+  BOOST_TEST(count(between, " shared ") == 0);
+  BOOST_TEST(count(between, "dissemination") == 1);
+  // What no call can reach is not there: the second override lies within the first.
+  BOOST_TEST(count(between, " direct ") == 2);
+  BOOST_TEST(count(between, "\n") == 2 + 5 + 3 + 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

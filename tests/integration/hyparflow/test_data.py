@@ -224,10 +224,29 @@ def check_function(comm: Any, layout: dict[str, Any]) -> None:
         np.testing.assert_allclose(outputs, alone.predict(x, verbose=0), rtol=1e-9)
 
 
+def inputs_alone(x: Any) -> list[Any]:
+    """Data sets of every kind whose batches have inputs and no targets."""
+    import keras
+    import tensorflow as tf
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> Any:
+            return x[4 * index : 4 * index + 4]
+
+    class Tuples(Batches):
+        def __getitem__(self, index: int) -> Any:
+            return (super().__getitem__(index),)
+
+    return [tf.data.Dataset.from_tensor_slices(x).batch(4), Batches(), Tuples()]
+
+
 def check_errors(comm: Any, layout: dict[str, Any]) -> None:
     """Wrong data and arguments: the same message everywhere, and the ranks can go on."""
     import hpcomm.hyparflow as hf
-    from hpcomm.errors import DataError, InvalidArgumentError, MismatchError
+    from hpcomm.errors import DataError, InvalidArgumentError, MismatchError, ModelError
 
     x, y = xy()
 
@@ -258,6 +277,11 @@ def check_errors(comm: Any, layout: dict[str, Any]) -> None:
     message(InvalidArgumentError, "rank 0 must pass the data", None, None)
     message(InvalidArgumentError, "the data hold no targets", x)
     message(InvalidArgumentError, "the data hold no targets", x, y, validation_data=x)
+    for untargeted in inputs_alone(x):
+        message(DataError, "reading the data failed on rank 0: fit: .*hold no targets", untargeted)
+        message(DataError, "data hold no targets", x, y, validation_data=untargeted)
+    bare = (x[:4] for _ in range(4))
+    message(InvalidArgumentError, r"must return a tuple.*weights\)\.$", bare, steps_per_epoch=2)
     message(InvalidArgumentError, "lpp must be a list", x, y, lpp=3)
     message(InvalidArgumentError, "callbacks must be Keras callbacks", x, y, callbacks=[3])
     message(InvalidArgumentError, "Unrecognized data type", "nonsense")
@@ -266,6 +290,13 @@ def check_errors(comm: Any, layout: dict[str, Any]) -> None:
     )
     message(MismatchError, "numbers of samples are", x[comm.rank :], y[comm.rank :])
     message(DataError, "the disk is gone", broken())
+    module = pytest.importorskip("torch").nn.Linear(6, 3)
+    for wrong, kind, text in (
+        (module, InvalidArgumentError, "got torch.nn.modules.linear.Linear"),
+        (lambda: module, ModelError, "function returned torch.nn.modules.linear.Linear"),
+    ):
+        with pytest.raises(kind, match=text):
+            hf.fit(wrong, x, y, comm=comm, **layout, **QUIET)
     assert comm.allgather_object(comm.rank) == list(range(comm.size))
 
 

@@ -87,12 +87,19 @@ def test_info_as_json_alone_on_standard_output():
         "broadcast",
         "reduce_scatter",
     }
-    assert "allreduce" in report["selection"]
+    within, between = report["selection"].split("between nodes")
+    assert [line.split()[:4] for line in within.splitlines() if "default" in line] == [
+        [name, "0-max", "any", "shared"]
+        for name in ("barrier", "broadcast", "allreduce", "allgather", "reduce_scatter")
+    ]
+    assert "shared" not in between
+    chosen = {row["name"] for row in report["algorithms"]}
+    assert {line.split()[3] for line in between.splitlines() if "default" in line} < chosen
 
 
 def test_info_for_people_and_as_a_file(tmp_path):
     answer = command("info", "--json", str(tmp_path / "info.json"))
     assert answer.returncode == 0
-    for word in ("MPI", "allreduce", "HPCOMM_TIMEOUT", "CPUs"):
+    for word in ("MPI", "allreduce", "HPCOMM_TIMEOUT", "CPUs", "within a node", "between nodes"):
         assert word in answer.stdout
     assert json.loads((tmp_path / "info.json").read_text())["variables"]

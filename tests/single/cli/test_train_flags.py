@@ -6,12 +6,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import hpcomm.cli.train_layers
 import hpcomm.launch
 from hpcomm.cli.flags import numbers, words
 from hpcomm.cli.train import app, choose_layout
+from hpcomm.cli.train_layers import is_worth_counting
 from hpcomm.cli.train_options import TrainOptions, check
 from hpcomm.cli.train_report import Report, show
-from hpcomm.errors import InvalidArgumentError
+from hpcomm.errors import InvalidArgumentError, ModelError
 from hpcomm.models.task import Recipe
 from hpcomm.timeline import Summary
 
@@ -207,3 +209,29 @@ def test_report_finds_accuracy_of_named_outputs():
     (bare,) = _report([{"loss": 1.0, "val_loss": 2.0}]).epoch_rows()
     assert "accuracy" not in bare
     assert "val_accuracy" not in bare
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_cpus", "want"),
+    [
+        ({"model": "mlp", "partitions": 8}, 64, False),
+        ({"model": "mlp", "partitions": 9}, 64, True),
+        ({"model": "mlp", "partitions": 4}, 2, False),
+        ({"model": "mlp", "partitions": 5}, 2, True),
+        ({"model": "mine:build", "partitions": 40}, 64, True),
+        ({"model": "resnet110-v1", "partitions": 110}, 2, False),
+        ({"model": "resnet110-v1", "partitions": 111}, 2, True),
+    ],
+)
+def test_layers_are_counted_only_for_many_partitions(changes, num_cpus, want):
+    assert is_worth_counting(options(**changes), num_cpus) is want
+
+
+def test_too_many_partitions_start_nothing(monkeypatch):
+    def refuse(chosen):
+        raise ModelError(f"{chosen.partitions} partitions were asked for")
+
+    monkeypatch.setattr(hpcomm.cli.train_layers, "check_partitions", refuse)
+    monkeypatch.setattr(hpcomm.launch, "relaunch_under", lambda *_, **__: pytest.fail("ran"))
+    result = CliRunner().invoke(app, ["--model", "mlp", "--partitions", "40"])
+    assert isinstance(result.exception, ModelError)

@@ -21,7 +21,12 @@ FAR = NEAR | {"gradients": 0.5}
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--dtype", "int8"], "must be one of float64, float32"),
+        (["--dtype", "int8"], "must be some of float64, float32"),
+        (["--dtype", "float64,int8"], "must be some of float64, float32"),
+        (["--seed", "-1"], "whole numbers from 0 on"),
+        (["--batch-size", "10,x"], "whole numbers from 1 on"),
+        (["--steps", "0"], "whole numbers from 1 on"),
+        (["--image-size", ","], "whole numbers from 1 on"),
         (["--inject", "typo"], "must be one of scale, skip, order"),
         (["--schedule", "zigzag"], "must be some of gpipe, 1f1b"),
         (["--micro-batches", "0"], "whole numbers from 1 on"),
@@ -49,6 +54,21 @@ def test_list_shows_models_and_cases_and_runs_nothing(monkeypatch):
     result = CliRunner().invoke(app, ["--list", "--pairwise", "--model", "tied,mlp"])
     assert "15 cases:" in result.output
     assert "tied, hybrid, 2 partitions × 2 replicas" in result.output
+
+
+def test_every_flag_that_describes_a_case_takes_a_list():
+    two_of_each = [
+        "--model", "vgg16,mlp", "--strategy", "model,hybrid", "--partitions", "2,3",
+        "--replicas", "2,3", "--micro-batches", "1,2", "--schedule", "gpipe,1f1b",
+        "--dtype", "float64,float32", "--batch-size", "10,12", "--steps", "1,2",
+        "--image-size", "8,16", "--seed", "0,1",
+    ]  # fmt: skip
+    result = CliRunner().invoke(app, ["--list", *two_of_each])
+    assert result.exit_code == 0, result.output
+    grids = 2 + 2 * 2
+    assert f"{2 * grids * 2**7} cases:" in result.output
+    settings = "dtype float32, image size 16, batch size 12, steps 1, seed 1"
+    assert settings in " ".join(result.output.split())
 
 
 @pytest.fixture
@@ -152,3 +172,43 @@ def test_single_case_is_a_flat_document_on_standard_output(job, capsys):
     assert document["max_rel_error"] == NEAR
     assert set(document) >= {"model", "framework", "strategy", "partitions", "replicas"}
     assert set(document) >= {"micro_batches", "spatial", "schedule"}
+
+
+def test_rows_and_table_tell_cases_of_different_settings_apart(job, capsys):
+    job.cases = make_cases(
+        ["vgg16"], [(2, 1)], [1], ["gpipe"], dtypes=["float64", "float32"], seeds=[0, 1]
+    )
+    nearly = dict.fromkeys(NEAR, 1e-5)
+    job.script = [([NEAR, nearly, nearly, NEAR], 0)]
+    assert not job.control(tolerance=None)
+    rows = json.loads(job.json.read_text())["cases"]
+    assert [(row["dtype"], row["seed"], row["tolerance"], row["passed"]) for row in rows] == [
+        ("float64", 0, 1e-9, True),
+        ("float64", 1, 1e-9, False),
+        ("float32", 0, 1e-3, True),
+        ("float32", 1, 1e-3, True),
+    ]
+    assert {(row["image_size"], row["batch_size"], row["steps"]) for row in rows} == {(8, 10, 2)}
+    header = capsys.readouterr().err.split("verdict")[0]
+    assert "dtype" in header
+    assert "seed" in header
+    assert "steps" not in header
+
+
+def test_state_file_of_an_older_version_is_used_and_judged_anew(job, tmp_path):
+    state = StateFile(tmp_path / "state.jsonl")
+    state.open({"mpi": "x"})
+    (case,) = job.cases = make_cases(["vgg16"], [(2, 1)], [3], ["gpipe"])
+    assert case.key == (
+        "model=vgg16/partitions=2/replicas=1/micro_batches=3/framework=keras/schedule=gpipe/"
+        "dtype=float64/batch_size=10/steps=2/image_size=8/seed=0"
+    )
+    old = make_result(case, 1.0, 0.1, distances=FAR, where={})
+    del old["seed"], old["image_size"]
+    state.finish(state_key(case.key, None), old)
+    assert old["passed"]
+    assert not job.control(state=str(state.path))
+    assert job.starts == []
+    row = json.loads(job.json.read_text())
+    assert (row["seed"], row["image_size"], row["tolerance"]) == (0, 8, 1e-9)
+    assert job.control(state=str(state.path), tolerance=1.0)

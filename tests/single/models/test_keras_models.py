@@ -44,6 +44,14 @@ def test_resnet1001_has_the_papers_thirty_million_parameters(keras):
 
 
 @pytest.mark.parametrize("name", SMALL)
+def test_models_have_the_layers_that_the_registry_promises(keras, name):
+    from hpcomm.tensorflow.graph import extract_graph
+
+    entry, _, model = _built(name)
+    assert len(extract_graph(model).calls) >= entry.least_layers
+
+
+@pytest.mark.parametrize("name", SMALL)
 def test_model_trains_on_its_own_task_in_plain_keras(keras, name):
     keras.utils.set_random_seed(0)
     entry, options, model = _built(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hpcomm.errors import HpcommError, ModelError, UnsupportedError
+from hpcomm.errors import HpcommError, InvalidArgumentError, ModelError, UnsupportedError
+from hpcomm.hyparflow.framework import find_framework
+from hpcomm.tensorflow.adapter import KerasAdapter
 from hpcomm.tensorflow.arrays import to_array
 from hpcomm.tensorflow.refusals import REFUSALS, find_refusals, refuse, refuse_unsupported
 
@@ -128,6 +131,30 @@ def test_a_refused_feature_is_named_with_reason_and_remedy(name: str) -> None:
     assert text.startswith("fit: ")
     for part in (row.feature, row.why, row.remedy, detail):
         assert part in text
+
+
+def test_a_model_of_another_framework_is_refused_by_its_name() -> None:
+    torch = pytest.importorskip("torch")
+    linear = torch.nn.Linear(4, 1)
+    for model, name in (
+        (linear, "torch.nn.modules.linear.Linear"),
+        (torch.nn.Sequential(linear), "torch.nn.modules.container.Sequential"),
+        (torch.nn.Identity, "the class torch.nn.modules.linear.Identity"),
+        (layers.Dense, "the class keras.src.layers.core.dense.Dense"),
+        (None, "builtins.NoneType"),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            find_framework(model, call="fit")
+        assert str(caught.value) == (
+            "fit: model must be a compiled Keras model, or a function without arguments that "
+            f"returns one; got {name}"
+        )
+    with pytest.raises(ModelError) as refused:
+        KerasAdapter().open(lambda: linear, random.getstate())
+    assert str(refused.value) == (
+        "the model function returned torch.nn.modules.linear.Linear; it must return a compiled "
+        "Keras model"
+    )
 
 
 def test_a_string_input_is_refused() -> None:

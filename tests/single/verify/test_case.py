@@ -13,6 +13,7 @@ from hpcomm.verify.case import (
     make_cases,
     make_grids,
     pairwise,
+    varying,
 )
 
 
@@ -71,7 +72,26 @@ def test_wrong_grids_are_refused(arguments, message):
 
 def test_batch_smaller_than_micro_batches_is_refused():
     with pytest.raises(InvalidArgumentError, match="larger --batch-size"):
-        make_cases(["mlp"], [(1, 2)], [4], ["gpipe"], batch_size=7)
+        make_cases(["mlp"], [(1, 2)], [4], ["gpipe"], batch_sizes=[10, 7])
+
+
+def test_unknown_model_is_refused():
+    with pytest.raises(InvalidArgumentError, match="'nope' is not known"):
+        make_cases(["nope"], [(2, 1)], [1], ["gpipe"])
+
+
+def test_cases_of_all_lists_differ_in_their_key():
+    cases = make_cases(
+        ["mlp", "tied"], [(2, 1)], [1], ["gpipe"], dtypes=["float64", "float32"],
+        image_sizes=[8, 16], batch_sizes=[10, 12], steps=[1, 2], seeds=[0, 1, 1],
+    )  # fmt: skip
+    with_images = 2**5
+    assert len(cases) == len({case.key for case in cases}) == with_images + with_images // 2
+    assert len({case.reference_key for case in cases}) == len(cases)
+    assert {case.image_size for case in cases if case.model == "tied"} == {None}
+    assert varying(cases) == ("dtype", "image_size", "batch_size", "steps", "seed")
+    assert varying(make_cases(["mlp", "tied"], [(2, 1)], [1], ["gpipe"])) == ()
+    assert all(len(group) == 1 for group in by_split(cases))
 
 
 def test_cases_share_a_reference_where_only_the_split_differs():
@@ -98,3 +118,15 @@ def test_pairwise_covers_all_pairs_with_fewer_cases():
 
     assert pairs(chosen) == pairs(cases)
     assert pairwise(cases) == chosen
+
+
+def test_pairwise_covers_the_settings_that_differ():
+    cases = make_cases(
+        ["tied", "mlp"], [(2, 1), (1, 2)], [1, 3], ["gpipe"], dtypes=["float64", "float32"],
+        seeds=[0, 1, 2],
+    )  # fmt: skip
+    chosen = pairwise(cases)
+    assert {(case.dtype, case.seed) for case in chosen} == set(
+        itertools.product(["float64", "float32"], [0, 1, 2])
+    )
+    assert len(chosen) < len(cases) / 3

@@ -28,10 +28,11 @@ def test_reference_imports_nothing_of_this_project():
 
 
 @pytest.fixture(autouse=True)
-def _float64():
+def _keras_globals():
     keras = pytest.importorskip("keras")
     yield
     keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
 
 
 def _fit(case):
@@ -113,6 +114,20 @@ def test_problem_is_the_same_every_time_and_resets():
     one.model.variables[0].assign(one.model.variables[0] + 1.0)
     one.reset()
     assert np.array_equal(one.model.variables[0].numpy(), one.start[0])
+
+
+def test_problem_has_the_dtype_of_its_case_whatever_came_before():
+    import keras
+
+    from hpcomm.verify.problem import make_problem
+
+    for dtype in ("float64", "float32", "float64"):
+        problem = make_problem(Case("two-towers", 2, 1, 1, dtype=dtype))
+        policies = {layer.dtype_policy.name for layer in problem.model.layers}
+        assert policies <= {dtype, "int32"}
+        assert {variable.dtype for variable in problem.model.trainable_variables} == {dtype}
+        assert keras.config.dtype_policy().name == keras.config.floatx() == dtype
+        assert problem.batches[0][0]["image"].dtype == dtype
 
 
 def test_references_are_kept_and_found_again(tmp_path, monkeypatch):
