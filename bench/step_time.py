@@ -180,9 +180,27 @@ def rank_side(options: argparse.Namespace) -> None:
             "bubble_expected": summary.expected_bubble,
             "bubble_ideal": summary.ideal_bubble,
             "stages": "".join(tables).splitlines(),
+            "seconds_by_rank": breakdown(records),
             "environment": environment(),
         }
         Path(os.environ["BENCH_OUT"]).write_text(json.dumps(figures))
+
+
+def breakdown(records: dict[int, list]) -> list[dict[str, float]]:
+    """Return per rank the median seconds of a step by what was done, waits split in two."""
+    rows = []
+    for _, steps in sorted(records.items()):
+        kinds = {span.category for record in steps for span in record.spans}
+        row = {
+            kind: statistics.median(
+                sum(s.duration_ns for s in record.spans if s.category == kind and not s.hidden)
+                for record in steps[WARM_UP:]
+            )
+            / 1e9
+            for kind in sorted(kinds)
+        }
+        rows.append(row)
+    return rows
 
 
 def main() -> int:
@@ -193,6 +211,8 @@ def main() -> int:
     if options.side == "keras":
         keras_side(options)
         return 0
+    for path in filter(None, (options.json, options.plot)):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
     cores = sorted(os.sched_getaffinity(0))[: options.partitions]
     if len(cores) < options.partitions:
         raise SystemExit(f"needs {options.partitions} cores, this process may use {len(cores)}")
@@ -221,6 +241,9 @@ def main() -> int:
         f"bubble measured {measured:.4f}, expected {expected:.4f} = {ideal:.4f} (p-1)/(m+p-1) + "
         f"{expected - ideal:.4f} stage imbalance; measured/expected {measured / expected:.3f}"
     )
+    for rank, row in enumerate(figures["seconds_by_rank"]):
+        parts = ", ".join(f"{kind} {seconds * 1e3:.1f} ms" for kind, seconds in row.items())
+        print(f"rank {rank}: {parts}")
     if options.json:
         document = {
             "benchmark": "step_time",
