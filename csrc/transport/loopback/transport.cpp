@@ -152,8 +152,9 @@ std::optional<std::size_t> LoopbackTransport::iprobe(int peer, Tag tag) {
 }
 
 void LoopbackTransport::check_peer(int peer) {
+  const bool has_left = world_->has_left(peer);  // first: what it said before counts
   check_announcements();
-  if (world_->has_left(peer))
+  if (has_left)
     detail::throw_error(Errc::peer_dead, peer, "rank ", peer, " has left: its thread ended or it ",
                         "closed the communicator, so rank ", rank_, " waits in vain");
 }

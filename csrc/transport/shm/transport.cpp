@@ -106,6 +106,8 @@ void ShmTransport::throw_announced(int peer, const SegmentHeader& header) const 
 void ShmTransport::check_peer(int peer) {
   const Neighbour& neighbour = neighbourhood_->at(peer);
   const SegmentHeader& header = neighbour.segment.header();
+  // First of all: what a process says before it ends is there once its end has been seen.
+  const bool is_alive = neighbour.watch->alive();
   switch (header.state.load(std::memory_order_acquire)) {
     case RankState::failed:
       throw_announced(peer, header);
@@ -114,8 +116,7 @@ void ShmTransport::check_peer(int peer) {
     case RankState::open:
       break;
   }
-  if (!neighbour.watch->alive())
-    throw peer_died(neighbourhood_->name, peer, header.pid, neighbourhood_->rank);
+  if (!is_alive) throw peer_died(neighbourhood_->name, peer, header.pid, neighbourhood_->rank);
 }
 
 void ShmTransport::check_announcements() {
