@@ -12,6 +12,7 @@ from hpcomm.errors import (
     HpcommError,
     InvalidArgumentError,
     NonFiniteLossError,
+    PeerDiedError,
     TransportError,
     UnsupportedError,
 )
@@ -152,8 +153,8 @@ class Session:
             )
             self._prepare(needs_loss=needs_loss)
         except BaseException as error:
-            if fails_alone(error):
-                self.comm.abort(describe(error))
+            if must_be_told(error):
+                self.comm.abort(describe(error), cause=error)
             self.comm.close()
             raise
 
@@ -328,12 +329,12 @@ class Session:
         self.trainer.close()
         self.comm.close()
 
-    def abort(self, message: str) -> None:
-        """Tell all other ranks that this one failed, whatever they are waiting for."""
+    def abort(self, error: BaseException) -> None:
+        """Tell all other ranks what made this one fail, whatever they are waiting for."""
         grid = self.trainer.grid
         for comm in (self.comm, grid.pipeline, grid.replicas, self._pipeline):
             if comm is not None and not comm.is_broken:
-                comm.abort(message)
+                comm.abort(describe(error), cause=error)
 
     def __enter__(self) -> Self:
         """Enter a block at whose end the session is closed."""
@@ -345,10 +346,10 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close; a failure of this rank alone is told to the others first."""
+        """Close; a failure that not all ranks raise by themselves is told to the others first."""
         del kind, traceback
-        if error is not None and fails_alone(error):
-            self.abort(describe(error))
+        if error is not None and must_be_told(error):
+            self.abort(error)
         self.close()
 
 
@@ -361,8 +362,10 @@ def world_of(comm: Communicator | None) -> Communicator:
     return hpcomm.init()
 
 
-def fails_alone(error: BaseException) -> bool:
-    """Tell whether ``error`` is one that the other ranks do not raise too."""
+def must_be_told(error: BaseException) -> bool:
+    """Tell whether ``error`` is one that the other ranks do not raise too, all of them."""
+    if isinstance(error, PeerDiedError):
+        return True  # one communicator knows; others may wait for this rank on another one
     together = (
         InvalidArgumentError,
         UnsupportedError,

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/surroundings.hpp"
+#include "transport/failures.hpp"
 
 namespace hpcomm::loopback {
 
@@ -160,9 +161,7 @@ void LoopbackTransport::check_peer(int peer) {
 }
 
 void LoopbackTransport::check_announcements() {
-  if (const auto failure = world_->failure())
-    detail::throw_error(Errc::peer_aborted, failure->origin, "rank ", failure->origin,
-                        " failed: ", failure->message);
+  if (const auto failure = world_->failure()) throw announced_failure(*failure);
 }
 
 void LoopbackTransport::announce_failure(const Failure& failure) noexcept {
