@@ -32,6 +32,10 @@ Exchange exchange_of(py::function function) {
   };
 }
 
+Communicator::Cause cause_of(bool lost_rank) {
+  return lost_rank ? Communicator::Cause::lost_rank : Communicator::Cause::own_failure;
+}
+
 // Sizes of 0 mean the core's defaults.
 std::shared_ptr<Communicator> create(std::string name, int rank, int size, double timeout_s,
                                      int ranks_per_node, int fake_node, std::size_t slot_bytes,
@@ -93,12 +97,12 @@ void bind_communicator(py::module_& module) {
   type.def("selection_map", &Communicator::selection_map);
   type.def(
       "abort",
-      [](Communicator& self, const std::string& message) {
+      [](Communicator& self, const std::string& message, bool lost_rank) {
         mark_failed(Failed::perhaps);
         const py::gil_scoped_release nogil;
-        self.abort(message);
+        self.abort(message, cause_of(lost_rank));
       },
-      py::arg("message"));
+      py::arg("message"), py::arg("lost_rank") = false);
   type.def(
       "close",
       [](Communicator& self, double grace_s) {
@@ -115,12 +119,12 @@ void bind_communicator(py::module_& module) {
   bind_collectives(type);
   module.def(
       "abort_all",
-      [](const std::string& message) {
+      [](const std::string& message, bool lost_rank) {
         mark_failed(Failed::perhaps);
         const py::gil_scoped_release nogil;
-        Communicator::abort_all(message);
+        Communicator::abort_all(message, cause_of(lost_rank));
       },
-      py::arg("message"));
+      py::arg("message"), py::arg("lost_rank") = false);
   module.def("shutdown_all", [] {
     {
       const py::gil_scoped_release nogil;

@@ -15,6 +15,7 @@ from hpcomm.collectives.allreduce import allreduce
 from hpcomm.collectives.barrier import barrier
 from hpcomm.collectives.broadcast import broadcast
 from hpcomm.collectives.reduce_scatter import reduce_scatter
+from hpcomm.errors import PeerDiedError
 from hpcomm.grid import Grid
 from hpcomm.objects import allgather_object, broadcast_object, recv_object, send_object
 from hpcomm.point_to_point import irecv, isend, recv, send
@@ -196,16 +197,19 @@ class Communicator:
         """
         return Grid.create(self, replicas=replicas, partitions=partitions)
 
-    def abort(self, message: str) -> None:
+    def abort(self, message: str, *, cause: BaseException | None = None) -> None:
         """Tell all other ranks that this one failed.
 
-        Their waits raise `PeerAbortedError` with ``message``. Local and without a reply. This
-        communicator is broken afterwards.
+        Their waits raise `PeerAbortedError` with ``message``; where ``cause`` says that a rank died
+        they raise `PeerDiedError`, because that is what happened first. Local and without a reply.
+        This communicator is broken afterwards.
 
         Args:
             message: what happened, one line.
+            cause: the exception that made this rank give up, perhaps raised by another
+                communicator; None for a failure of its own.
         """
-        self._core.abort(message)
+        self._core.abort(message, isinstance(cause, PeerDiedError))
 
     def close(self) -> None:
         """Release everything; a second call does nothing.
@@ -230,7 +234,8 @@ class Communicator:
         """Close, after telling the other ranks if the block was left by an exception."""
         del traceback
         if kind is not None and not self.is_broken and not _is_clean_exit(error):
-            self.abort(f"{kind.__name__}: {error}")
+            is_death = isinstance(error, PeerDiedError)  # which says so itself
+            self.abort(str(error) if is_death else f"{kind.__name__}: {error}", cause=error)
         self.close()
 
     def __repr__(self) -> str:

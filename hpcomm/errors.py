@@ -71,11 +71,17 @@ class TransportError(HpcommError, ConnectionError):
 
 
 class PeerDiedError(TransportError):
-    """The process of a peer is gone; ``rank`` says which peer."""
+    """The process of a peer is gone; ``rank`` says which peer, -1 for none of this communicator.
+
+    All survivors raise it, also those that waited for another survivor and were told by that one.
+    """
 
 
 class PeerAbortedError(TransportError):
-    """A peer reported a failure of its own, which the message quotes; ``rank`` says which peer."""
+    """A peer reported a failure of its own, which the message quotes; ``rank`` says which peer.
+
+    Whatever the failure was: an exception in the program there, a deadline that passed there.
+    """
 
 
 class CommunicatorBrokenError(HpcommError):

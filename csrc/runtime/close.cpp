@@ -72,22 +72,27 @@ bool Communicator::close(double grace_s) noexcept {
   return true;
 }
 
-void Communicator::abort(std::string_view message) noexcept {
+void Communicator::abort(std::string_view message, Cause cause) noexcept {
   State& state = *state_;
   if (state.generation != process_generation()) return;
   try {
     const std::lock_guard lock(state.turnstile);
-    if (state.closing.load(std::memory_order_relaxed)) return;
-    state.fail(Error(Errc::internal, state.options.rank, std::string(message)));
+    if (state.closing.load(std::memory_order_relaxed) ||
+        state.broken.load(std::memory_order_relaxed))
+      return;
+    if (cause == Cause::lost_rank)
+      state.fail(state.death(message));
+    else
+      state.fail(Error(Errc::internal, state.options.rank, std::string(message)));
   } catch (...) {
     // No memory for the message; the deadline of the peers remains.
   }
 }
 
-void Communicator::abort_all(std::string_view message) noexcept {
+void Communicator::abort_all(std::string_view message, Cause cause) noexcept {
   try {
     for (const auto& communicator : Progress::instance().communicators())
-      communicator->abort(message);
+      communicator->abort(message, cause);
   } catch (...) {
     // As in abort().
   }

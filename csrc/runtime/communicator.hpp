@@ -98,11 +98,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool is_broken() const noexcept;
   /// Text of the first error, empty while the communicator is usable.
   std::string broken_reason() const;
+  enum class Cause {
+    own_failure,  // of this rank
+    lost_rank,    // another communicator lost a rank, which need not be one of this communicator
+  };
   /// Breaks this communicator on every rank: the peers' calls throw Error(peer_aborted) with
-  /// `message`.
-  void abort(std::string_view message) noexcept;
+  /// `message`, or Error(peer_dead) where a rank was lost.
+  void abort(std::string_view message, Cause cause = Cause::own_failure) noexcept;
   /// The same for every communicator of this process that is open.
-  static void abort_all(std::string_view message) noexcept;
+  static void abort_all(std::string_view message, Cause cause = Cause::own_failure) noexcept;
   /// Closes every open communicator and joins the progress thread; for the interpreter's exit.
   /// Idempotent.
   static void shutdown_all() noexcept;

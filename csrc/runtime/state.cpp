@@ -6,19 +6,13 @@
 
 #include "collectives/run.hpp"
 #include "core/process_generation.hpp"
+#include "transport/failures.hpp"
 #include "transport/tag.hpp"
 
 namespace hpcomm {
 namespace {
 
 constexpr double kCheckEvery_s = 0.005;
-
-// What a peer's announcement said, without the words that this rank would add again when it tells
-// others.
-std::string without_prefix(const std::string& message, int origin) {
-  const std::string prefix = "rank " + std::to_string(origin) + " failed: ";
-  return message.starts_with(prefix) ? message.substr(prefix.size()) : message;
-}
 
 }  // namespace
 
@@ -44,9 +38,7 @@ Error Communicator::State::stop_error() const {
     return Error(Errc::broken, options.rank, text.str());
   }
   text << "cannot be used on rank " << options.rank << " any more, because it failed: ";
-  if (failure.origin >= 0 && failure.origin != options.rank)
-    text << "rank " << failure.origin << " failed: ";
-  text << failure.message;
+  text << (failure.origin == options.rank ? failure.message : describe(failure));
   return Error(Errc::broken, failure.origin, text.str());
 }
 
@@ -72,14 +64,10 @@ Deadline Communicator::State::deadline(std::optional<double> timeout_s) {
 void Communicator::State::fail(const Error& error) noexcept {
   if (!error.breaks_communicator() || broken.load(std::memory_order_relaxed)) return;
   try {
-    const bool from_peer =
-        (error.code() == Errc::peer_aborted || error.code() == Errc::peer_dead) &&
-        error.rank() >= 0;
+    failure = failure_of(error, options.rank);
+  } catch (...) {  // no memory for the text
     failure.code = error.code();
-    failure.origin = from_peer ? error.rank() : options.rank;
-    failure.message = without_prefix(error.what(), failure.origin);
-  } catch (...) {
-    failure = Failure{};  // no memory for the text
+    failure.origin = error.code() == Errc::peer_dead ? error.rank() : options.rank;
   }
   broken.store(true, std::memory_order_release);
   stopped.store(true, std::memory_order_release);
@@ -94,6 +82,21 @@ void Communicator::State::complete_all(const Error& error) noexcept {
     work->complete(pointer);
   }
   for (const auto& work : std::exchange(queue, {})) work->complete(pointer);
+}
+
+Error Communicator::State::death(std::string_view message) {
+  constexpr int kRounds = 2;  // MPI's transport believes in an end when it sees it again
+  for (int round = 0; endpoint && round < kRounds; ++round) {
+    for (int peer = 0; peer < options.size; ++peer) {
+      const int peers[] = {peer};
+      try {
+        endpoint->check_peers(peers);
+      } catch (const Error& error) {
+        if (error.code() == Errc::peer_dead) return error;
+      }
+    }
+  }
+  return Error(Errc::peer_dead, -1, std::string(message));
 }
 
 void Communicator::State::forget(const Work& work) noexcept {

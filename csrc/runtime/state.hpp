@@ -80,6 +80,9 @@ struct Communicator::State {
   /// is pending.
   void fail(const Error& error) noexcept;
   void complete_all(const Error& error) noexcept;
+  /// The death of a rank of this communicator, if there is one; else one of no rank of it, with
+  /// `message`, in which another communicator told it.
+  Error death(std::string_view message);
   /// Makes progress on pending sends and receives; true if one was completed.
   bool poll_pending();
   bool poll(Work& work);

@@ -13,6 +13,12 @@ Error make(Errc code, int rank, const Parts&... parts) {
   return Error(code, rank, text.str());
 }
 
+// A death is told in words that name the rank already.
+std::string prefix_of(const Failure& failure) {
+  if (failure.origin < 0 || failure.code == Errc::peer_dead) return {};
+  return "rank " + std::to_string(failure.origin) + " failed: ";
+}
+
 }  // namespace
 
 Error length_mismatch(int own_rank, int peer, Tag tag, std::size_t expected_nbytes,
@@ -23,9 +29,21 @@ Error length_mismatch(int own_rank, int peer, Tag tag, std::size_t expected_nbyt
       " bytes; both sides must agree on shape and dtype, and on the order of messages of one tag");
 }
 
-Error announced_failure(int origin, std::string_view message) {
-  return make(Errc::peer_aborted, origin, "rank ", origin, " failed: ", message);
+Failure failure_of(const Error& error, int own_rank) {
+  const bool is_of_peer =
+      error.code() == Errc::peer_dead || (error.code() == Errc::peer_aborted && error.rank() >= 0);
+  Failure failure{error.code(), is_of_peer ? error.rank() : own_rank, error.what()};
+  const std::string prefix = prefix_of(failure);  // the next one adds it again
+  if (failure.message.starts_with(prefix)) failure.message.erase(0, prefix.size());
+  return failure;
 }
+
+Error announced_failure(const Failure& failure) {
+  const Errc code = failure.code == Errc::peer_dead ? Errc::peer_dead : Errc::peer_aborted;
+  return make(code, failure.origin, describe(failure));
+}
+
+std::string describe(const Failure& failure) { return prefix_of(failure) + failure.message; }
 
 Error left_too_early(std::string_view communicator, int peer, int own_rank) {
   return make(Errc::peer_aborted, peer, "rank ", peer, " closed communicator '", communicator,

@@ -22,7 +22,8 @@ using Tag = std::uint32_t;
 using Ticket = std::uint64_t;
 
 /// The first failure of a group as far as a rank knows it. `origin` is where it began, which need
-/// not be who tells it.
+/// not be who tells it: for `peer_dead` the rank that died, -1 if that is none of this
+/// communicator.
 struct Failure {
   Errc code = Errc::internal;
   int origin = -1;
@@ -53,8 +54,8 @@ class Transport {
   virtual std::optional<std::size_t> iprobe(int peer, Tag tag) = 0;
   /// Slow path of a wait: throws Error(peer_dead | peer_aborted) if `peer` cannot answer any more.
   virtual void check_peer(int peer) = 0;
-  /// Slow path too: throws Error(peer_aborted) if any reachable peer announced a failure, waited
-  /// for or not.
+  /// Slow path too: throws announced_failure() if any reachable peer announced one, waited for or
+  /// not.
   virtual void check_announcements() = 0;
   /// Tells every reachable peer that the group failed, so that their waits end. Best effort; the
   /// first call counts.

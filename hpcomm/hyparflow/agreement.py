@@ -19,7 +19,7 @@ __all__ = [
     "closing_on_failure",
     "demand_equal",
     "describe",
-    "fails_alone",
+    "tell",
 ]
 
 PATIENCE_S = 24 * 3600.0
@@ -109,8 +109,10 @@ def rebuild(kind: str, text: str, rank: int) -> HpcommError:
     return HpcommError(f"rank {rank} failed: {text}", rank=rank)
 
 
-def fails_alone(error: BaseException) -> bool:
-    """Tell whether ``error`` is one that the other ranks do not raise too."""
+def must_be_told(error: BaseException) -> bool:
+    """Tell whether ``error`` is one that the other ranks do not raise too, all of them."""
+    if isinstance(error, errors.PeerDiedError):
+        return True  # one communicator knows; others may wait for this rank on another one
     together = (
         errors.InvalidArgumentError,
         errors.UnsupportedError,
@@ -122,6 +124,15 @@ def fails_alone(error: BaseException) -> bool:
         errors.CommunicatorBrokenError,
     )
     return not isinstance(error, together) and type(error) is not HpcommError
+
+
+def tell(comms: Iterable[Communicator | None], error: BaseException) -> None:
+    """Tell the other ranks what made this one fail, if they do not know, wherever they wait."""
+    if not must_be_told(error):
+        return
+    for comm in comms:
+        if comm is not None and not comm.is_broken:
+            comm.abort(describe(error), cause=error)
 
 
 @contextlib.contextmanager
@@ -137,10 +148,7 @@ def closing_on_failure(comms: Iterable[Communicator]) -> Iterator[None]:
         yield
     except BaseException as error:
         made = list(comms)
-        if fails_alone(error):
-            for comm in made:
-                if not comm.is_broken:
-                    comm.abort(describe(error))
+        tell(made, error)
         for comm in made:
             comm.close()
         raise

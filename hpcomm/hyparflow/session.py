@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from hpcomm.errors import UnsupportedError
-from hpcomm.hyparflow.agreement import agree, closing_on_failure, describe, fails_alone
+from hpcomm.hyparflow.agreement import agree, closing_on_failure, tell
 from hpcomm.hyparflow.arguments import (
     GATHER_MODES,
     check_choice,
@@ -315,11 +315,9 @@ class Session:
         self.trainer.close()
         self.comm.close()
 
-    def abort(self, message: str) -> None:
-        """Tell all other ranks that this one failed, whatever they are waiting for."""
-        for comm in (self.comm, *self.trainer.communicators, self._pipeline):
-            if comm is not None and not comm.is_broken:
-                comm.abort(message)
+    def abort(self, error: BaseException) -> None:
+        """Tell the other ranks what made this one fail, if they do not know, wherever they wait."""
+        tell((self.comm, *self.trainer.communicators, self._pipeline), error)
 
     def __enter__(self) -> Self:
         """Enter a block at whose end the session is closed."""
@@ -331,10 +329,10 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close; a failure of this rank alone is told to the others first."""
+        """Close; a failure that not all ranks raise by themselves is told to the others first."""
         del kind, traceback
-        if error is not None and fails_alone(error):
-            self.abort(describe(error))
+        if error is not None:
+            self.abort(error)
         self.close()
 
 

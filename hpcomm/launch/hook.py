@@ -75,7 +75,8 @@ def fail(error: BaseException, trace: str = "") -> bool:
     message = f"{type(error).__name__}: {error}"
     core = sys.modules.get("hpcomm._core")
     if core is not None:
-        core.abort_all(message)
+        lost_rank = _is_any(error, ("PeerDiedError",))
+        core.abort_all(str(error) if lost_rank else message, lost_rank)
         core.mark_lost()  # this one
     own_pid = os.environ.get("HPCOMM_RANK_PID") == str(os.getpid())
     session = Session.of_environment() if _is_rank or own_pid else None
@@ -93,7 +94,12 @@ def fail(error: BaseException, trace: str = "") -> bool:
             exit_code=_INTERRUPTED if is_interrupt else 1,
             error=message,
             traceback=trace,
-            secondary=any(base.__name__ in _SECONDARY for base in type(error).__mro__),
+            secondary=_is_any(error, _SECONDARY),
             at_s=time.time(),
         )
     )
+
+
+def _is_any(error: BaseException, names: tuple[str, ...]) -> bool:
+    """Tell whether ``error`` is of a class so named, as nothing of hpcomm is imported here."""
+    return any(base.__name__ in names for base in type(error).__mro__)

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/surroundings.hpp"
+#include "transport/failures.hpp"
 
 namespace hpcomm::loopback {
 
@@ -152,16 +153,15 @@ std::optional<std::size_t> LoopbackTransport::iprobe(int peer, Tag tag) {
 }
 
 void LoopbackTransport::check_peer(int peer) {
+  const bool has_left = world_->has_left(peer);  // first: what it said before counts
   check_announcements();
-  if (world_->has_left(peer))
+  if (has_left)
     detail::throw_error(Errc::peer_dead, peer, "rank ", peer, " has left: its thread ended or it ",
                         "closed the communicator, so rank ", rank_, " waits in vain");
 }
 
 void LoopbackTransport::check_announcements() {
-  if (const auto failure = world_->failure())
-    detail::throw_error(Errc::peer_aborted, failure->origin, "rank ", failure->origin,
-                        " failed: ", failure->message);
+  if (const auto failure = world_->failure()) throw announced_failure(*failure);
 }
 
 void LoopbackTransport::announce_failure(const Failure& failure) noexcept {

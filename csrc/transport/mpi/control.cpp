@@ -68,6 +68,7 @@ void MpiTransport<Handle>::keep_for_good() noexcept {
 
 template <class Handle>
 void MpiTransport<Handle>::read_control() {
+  if (!may_call()) return;  // abort() may come at any time, on any thread
   for (;;) {
     int here = 0;
     Status status;
@@ -84,9 +85,9 @@ void MpiTransport<Handle>::read_control() {
 template <class Handle>
 void MpiTransport<Handle>::throw_announced(int peer, const ControlMessage& message) const {
   if (message.kind == ControlKind::closed) throw left_too_early(name_, peer, rank_);
+  const std::size_t length = std::min<std::size_t>(message.length, sizeof message.text);
   throw announced_failure(
-      message.origin >= 0 ? message.origin : peer,
-      {message.text, std::min<std::size_t>(message.length, sizeof message.text)});
+      {static_cast<Errc>(message.code), message.origin, {message.text, length}});
 }
 
 template <class Handle>

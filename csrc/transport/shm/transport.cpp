@@ -7,6 +7,16 @@
 #include "transport/failures.hpp"
 
 namespace hpcomm::shm {
+namespace {
+
+[[noreturn]] void throw_announced(const SegmentHeader& header) {
+  const std::size_t length = std::min<std::size_t>(header.failure_length, kMaxFailureText);
+  throw announced_failure({static_cast<Errc>(header.failure_code),
+                           header.failure_origin,
+                           {header.failure_text, length}});
+}
+
+}  // namespace
 
 ShmTransport::ShmTransport(std::shared_ptr<Neighbourhood> neighbourhood)
     : neighbourhood_(std::move(neighbourhood)), channels_(neighbourhood_->ranks.size()) {
@@ -97,33 +107,27 @@ std::optional<std::size_t> ShmTransport::iprobe(int peer, Tag tag) {
   return channel(peer).in.probe(operations_, tag);
 }
 
-void ShmTransport::throw_announced(int peer, const SegmentHeader& header) const {
-  const std::size_t length = std::min<std::size_t>(header.failure_length, kMaxFailureText);
-  throw announced_failure(header.failure_origin >= 0 ? header.failure_origin : peer,
-                          {header.failure_text, length});
-}
-
 void ShmTransport::check_peer(int peer) {
   const Neighbour& neighbour = neighbourhood_->at(peer);
   const SegmentHeader& header = neighbour.segment.header();
+  // First of all: what a process says before it ends is there once its end has been seen.
+  const bool is_alive = neighbour.watch->alive();
   switch (header.state.load(std::memory_order_acquire)) {
     case RankState::failed:
-      throw_announced(peer, header);
+      throw_announced(header);
     case RankState::closed:
       throw left_too_early(neighbourhood_->name, peer, neighbourhood_->rank);
     case RankState::open:
       break;
   }
-  if (!neighbour.watch->alive())
-    throw peer_died(neighbourhood_->name, peer, header.pid, neighbourhood_->rank);
+  if (!is_alive) throw peer_died(neighbourhood_->name, peer, header.pid, neighbourhood_->rank);
 }
 
 void ShmTransport::check_announcements() {
   for (int peer = 0; peer < neighbourhood_->size(); ++peer) {
     if (peer == neighbourhood_->rank || !reaches(peer)) continue;
     const SegmentHeader& header = neighbourhood_->at(peer).segment.header();
-    if (header.state.load(std::memory_order_acquire) == RankState::failed)
-      throw_announced(peer, header);
+    if (header.state.load(std::memory_order_acquire) == RankState::failed) throw_announced(header);
   }
 }
 

@@ -44,7 +44,6 @@ class ShmTransport final : public Transport {
   Channel& channel(int peer) { return channels_[static_cast<std::size_t>(peer)]; }
   void activate(int peer);
   void leave(RankState state) noexcept;
-  [[noreturn]] void throw_announced(int peer, const SegmentHeader& header) const;
 
   std::shared_ptr<Neighbourhood> neighbourhood_;
   OperationTable operations_;

@@ -207,15 +207,18 @@ BOOST_AUTO_TEST_CASE(a_cancelled_receive_leaves_its_message_to_the_next_one) {
 }
 
 BOOST_AUTO_TEST_CASE(a_failure_is_heard_by_every_waiting_rank_with_its_text_and_origin) {
-  run(3, [](Endpoint& endpoint, const FakeMpi&) {
-    if (endpoint.rank() == 2) {
-      endpoint.announce_failure({Errc::peer_dead, 1, "no more electricity"});
-      return;
-    }
-    const std::string text =
-        error_text(Errc::peer_aborted, [&] { receive(endpoint, 8, 1 - endpoint.rank(), 0); });
-    require(text == "rank 1 failed: no more electricity", text);
-  });
+  for (const bool is_death : {false, true})
+    run(3, [&](Endpoint& endpoint, const FakeMpi&) {
+      if (endpoint.rank() == 2) {
+        endpoint.announce_failure(
+            {is_death ? Errc::peer_dead : Errc::timeout, 1, "no more electricity"});
+        return;
+      }
+      const std::string text = error_text(is_death ? Errc::peer_dead : Errc::peer_aborted,
+                                          [&] { receive(endpoint, 8, 1 - endpoint.rank(), 0); });
+      require(text == (is_death ? "no more electricity" : "rank 1 failed: no more electricity"),
+              text);
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_leaves_is_named_by_those_it_talked_to) {

@@ -52,6 +52,66 @@ def test_survivor_learns_within_two_seconds_who_failed_mlx_4060_8(tmp_path, end,
     result.assert_nothing_is_left()
 
 
+# Rank 1 ends while rank 0 waits for it and rank 2 for rank 0: on the communicator that fails first,
+# on one whose block rank 0 leaves because of that, and on one that the lost rank is no member of
+# and that is open when the error ends rank 0.
+CHAIN = """
+comm = hpcomm.init()
+other = comm.dup("other")
+pair = comm.split(comm.rank % 2)
+comm.barrier()
+if comm.rank == 1:
+    {end}
+started_s = time.monotonic()
+def survive(name, wait):
+    try:
+        wait()
+    except hpcomm.TransportError as error:
+        after_s = time.monotonic() - started_s
+        kind = type(error).__name__
+        line = f"rank {{comm.rank}} on {{name}} after {{after_s:.3f}} s: {{kind}}({{error.rank}}): "
+        os.write(1, (line + str(error) + "\\n").encode())
+        if comm.rank == 0:
+            raise
+def wait_and_leave():
+    with other:
+        comm.recv(1, dtype="int8")
+if comm.rank == 0:
+    survive("world", wait_and_leave)
+else:
+    survive("world", lambda: comm.recv(0, dtype="int8"))
+    survive("other", lambda: other.recv(0, dtype="int8"))
+    survive("pair", lambda: pair.recv(0, dtype="int8"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [((), {}), (("--no-mpi",), {}), ((), {"HPCOMM_RANKS_PER_NODE": "1"})],
+    ids=["mpi", "no-mpi", "nodes"],
+)
+@pytest.mark.parametrize("end", ["SIGKILL", "exception"])
+def test_survivors_that_wait_for_survivors_learn_what_happened(tmp_path, end, options, environment):
+    statement, code, error, _ = ENDS[end]
+    path = program(tmp_path, CHAIN.format(end=statement))
+    result = run(tmp_path, hpcomm_run(3, path, options=options), environment)
+    assert result.code == code, result.errors
+    pattern = r"rank (\d) on (\w+) after ([\d.]+) s: (\w+)\((-?\d+)\): (.*)"
+    told = {(found[0], found[1]): found[2:] for found in re.findall(pattern, result.output)}
+    culprits = {("0", "world"): {1}, ("2", "world"): {1}}
+    if error == "PeerDiedError":
+        culprits |= {("2", "other"): {1}, ("2", "pair"): {-1}}
+    else:  # on "other" it depends on who is faster: rank 1 tells one communicator after the other
+        culprits |= {("2", "other"): {0, 1}, ("2", "pair"): {0}}
+    assert told.keys() == culprits.keys(), result.output + result.errors
+    for place, (after_s, kind, culprit, text) in told.items():
+        assert kind == error, f"{place}: {text}"
+        assert int(culprit) in culprits[place], f"{place}: {text}"
+        assert ("died" if error == "PeerDiedError" else "KeyError: 'lost'") in text
+        assert float(after_s) < 2, f"{place}: {text}"
+    result.assert_nothing_is_left()
+
+
 @WAYS
 def test_uncaught_errors_of_survivors_do_not_hide_the_first_failure(tmp_path, options):
     path = program(tmp_path, VICTIM.format(end="raise ValueError('the cause')", then="raise"))
