@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from hpcomm.tensorflow.cut import Joint, cut
+from hpcomm.tensorflow.executor import on_best_executor
 from hpcomm.tensorflow.stage_math import Reach, Weights
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def _depends(gradient: Any, names: set[str]) -> bool:
 
 
 def _flat(function: Any) -> Callable[..., Any]:
-    return lambda *arguments: function(*arguments)
+    return on_best_executor(lambda *arguments: function(*arguments), function)
 
 
 class _BySpec:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tensorflow as tf
 
 from hpcomm.errors import InternalError
+from hpcomm.tensorflow.executor import on_best_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -161,8 +162,8 @@ class _Cutter:
 
         run_forward, run_backward = (f.get_concrete_function() for f in (forward, backward))
         return Cut(
-            lambda *early: run_forward(list(early)),
-            lambda state, *late: run_backward(state, list(late)),
+            on_best_executor(lambda *early: run_forward(list(early)), run_forward),
+            on_best_executor(lambda state, *late: run_backward(state, list(late)), run_backward),
             # Nothing may hold on to the graph that was cut: it is as large as both parts.
             [(t.op.type, tf.TensorSpec(t.shape, t.dtype)) for t in kept],
             [

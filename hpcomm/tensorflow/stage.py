@@ -11,6 +11,7 @@ import tensorflow as tf
 from hpcomm.tensorflow.compiled import CompiledPasses
 from hpcomm.tensorflow.deferred import initialize
 from hpcomm.tensorflow.eager import EagerPasses
+from hpcomm.tensorflow.executor import on_best_executor
 from hpcomm.tensorflow.gradients import GradientBuffers
 from hpcomm.tensorflow.loss import StageLoss
 from hpcomm.tensorflow.optimizer import StageOptimizer
@@ -197,8 +198,16 @@ class KerasStage:
     def _wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if self._eager:
             return function
-        compiled: Callable[..., Any] = tf.function(function, autograph=False)
-        return compiled
+        compiled = tf.function(function, autograph=False)
+        chosen: Callable[..., Any] | None = None
+
+        def run(*arguments: Any) -> Any:
+            nonlocal chosen
+            if chosen is None:  # the arguments are alike in every step
+                chosen = on_best_executor(compiled, compiled.get_concrete_function(*arguments))
+            return chosen(*arguments)
+
+        return run
 
     def _make_math(self) -> StageMath:
         spec, graph = self.spec, self.graph
