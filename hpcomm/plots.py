@@ -89,7 +89,9 @@ def _draw_lanes(
     records = {
         rank: record for rank, steps in lanes.items() for record in steps if record.step == number
     }
-    origin_ns = min(record.start_ns for record in records.values())
+    # What a rank waited for before the first one began tells nothing about the pipeline.
+    begun = [s.start_ns for r in records.values() for s in r.spans if s.category != "idle"]
+    origin_ns = min(begun, default=min(record.start_ns for record in records.values()))
     length_ns = max(record.end_ns for record in records.values()) - origin_ns
     used = set()
     for rank, record in records.items():

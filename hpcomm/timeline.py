@@ -7,6 +7,7 @@ from then on (communication). Pure functions over what ``hpcomm.trace`` recorded
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ _HALVES = {
     "backward": ("backward",),
     # The last stage runs both at once.
     "forward and backward": ("forward", "backward"),
+    # Once in a step, for all micro-batches; waits for nobody.
+    "regularization": (),
 }
 
 Steps = dict[int, list[StepRecord]]
@@ -137,9 +140,8 @@ def summarize(steps_by_rank: Steps, partitions: int, *, skip_steps: int = 1) -> 
     for pipeline in pipelines:
         per_step = [measured_bubble([lane[index] for lane in pipeline]) for index in range(count)]
         measured.append(statistics.median(per_step))
-    micro_batches = len(
-        {span.micro_batch for span in lanes[0][-1].spans if span.category == "compute"}
-    )
+    computed = {s.micro_batch for s in lanes[0][-1].spans if s.category == "compute"}
+    micro_batches = len(computed - {None})
     everything = [[span for record in steps for span in record.spans] for steps in lanes.values()]
     ranks = len(everything)
 
@@ -178,7 +180,8 @@ def measured_bubble(pipeline: Sequence[StepRecord]) -> float:
         1 - computing time / (stages · time from the first computation's begin to the last one's
         end); 0 where nothing was computed.
     """
-    spans = [span for record in pipeline for span in record.spans if span.category == "compute"]
+    lanes = [_stage_work(record) for record in pipeline]
+    spans = [span for lane in lanes for span in lane]
     if not spans:
         return 0.0
     window_ns = max(span.end_ns for span in spans) - min(span.start_ns for span in spans)
@@ -189,9 +192,9 @@ def measured_bubble(pipeline: Sequence[StepRecord]) -> float:
 def expected_bubble(pipeline: Sequence[Sequence[StepRecord]]) -> float:
     """Return the bubble that the stages' own times imply, communication being free.
 
-    Each stage's mean times of forward and backward are played through the recorded order: a
-    forward waits for the same micro-batch of the stage before, a backward for that of the stage
-    behind.
+    Each stage's mean times of forward and backward over its steps are played through the recorded
+    order: a forward waits for the same micro-batch of the stage before, a backward for that of the
+    stage behind.
 
     Args:
         pipeline: for every stage its steps.
@@ -207,7 +210,7 @@ def expected_bubble(pipeline: Sequence[Sequence[StepRecord]]) -> float:
             for span in _stage_work(record):
                 by_kind.setdefault(span.name, []).append(span.duration_ns)
         orders.append([(span.name, span.micro_batch or 0) for span in _stage_work(lane[-1])])
-        durations.append({kind: statistics.median(values) for kind, values in by_kind.items()})
+        durations.append({kind: statistics.mean(values) for kind, values in by_kind.items()})
     done: dict[tuple[int, str, int], float] = {}
     clock = [0.0] * len(orders)
     position = [0] * len(orders)
@@ -236,6 +239,8 @@ def _predecessor(
     orders: Sequence[Sequence[tuple[str, int]]], stage: int, kind: str, micro_batch: int
 ) -> tuple[int, str, int] | None:
     """Return what must be done on the neighbouring stage before an action can begin."""
+    if not _HALVES[kind]:
+        return None
     half = "backward" if kind == "backward" else "forward"
     neighbour = stage + (1 if half == "backward" else -1)
     if not 0 <= neighbour < len(orders):
@@ -252,7 +257,9 @@ def representative_step(steps_by_rank: Steps) -> int:
 
 
 def _stage_work(record: StepRecord) -> list[Span]:
-    return [span for span in record.spans if span.category == "compute" and span.name in _HALVES]
+    """Return the computations of a stage; what it did ahead of the first micro-batch is no part."""
+    work = [span for span in record.spans if span.category == "compute" and span.name in _HALVES]
+    return list(itertools.dropwhile(lambda span: span.micro_batch is None, work))
 
 
 def _all_spans(steps_by_rank: Steps) -> Iterable[tuple[int, Span]]:

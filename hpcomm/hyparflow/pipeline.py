@@ -121,7 +121,7 @@ class Pipeline:
         outcome = Outcome()
         begun = self._spec.is_last or not pieces
         if begun:
-            begin()
+            self._run(begin)
         self._mail.begin([piece.size for piece in pieces])
         states: dict[int, Any] = {}
         num_stages = self._split.num_stages
@@ -135,7 +135,7 @@ class Pipeline:
                     states[index] = self._forward(piece, index, inputs, outcome)
             elif not self._spec.is_last:
                 if not begun:
-                    begin()
+                    self._run(begin)
                     begun = True
                 state = states.pop(index)
                 if self._runs_backward:
@@ -143,6 +143,10 @@ class Pipeline:
                 del state
         self._mail.finish()
         return outcome
+
+    def _run(self, begin: Callable[[], None]) -> None:
+        with self._trace.span("compute", "regularization"):
+            begin()
 
     def infer(self, pieces: Sequence[Piece]) -> Outcome:
         """Run the forwards of all micro-batches in inference mode."""

@@ -57,6 +57,24 @@ def test_expected_bubble_knows_a_last_stage_that_does_both_at_once():
     assert expected_bubble(lanes) == pytest.approx(1 / 5) == pytest.approx(ideal_bubble(2, 4))
 
 
+def test_regularization_is_computing_once_the_pipeline_has_begun():
+    """Ahead of the first micro-batch, where the last stage does it, it is no part of the bubble."""
+    first = [
+        Span("compute", "forward", 0, 10 * MS, 0, 0),
+        Span("compute", "regularization", 10 * MS, 14 * MS, 0),
+        Span("compute", "backward", 40 * MS, 60 * MS, 0, 0),
+    ]
+    last = [
+        Span("compute", "regularization", -9 * MS, -5 * MS, 0),
+        Span("compute", "forward and backward", 10 * MS, 40 * MS, 0, 0),
+    ]
+    lanes = [[StepRecord(0, 0, 60 * MS, first)], [StepRecord(0, -9 * MS, 60 * MS, last)]]
+    want = 1 - (10 + 4 + 20 + 30) / (2 * 60)
+    assert measured_bubble([lane[0] for lane in lanes]) == pytest.approx(want)
+    assert expected_bubble(lanes) == pytest.approx(want)
+    assert summarize(dict(enumerate(lanes)), 2).ideal_bubble == ideal_bubble(2, 1)
+
+
 def test_expected_bubble_leaves_communication_out():
     quick = pipeline_records([10, 10], [20, 20], 4)
     slow = pipeline_records([10, 10], [20, 20], 4, send_ms=5)
