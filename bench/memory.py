@@ -134,6 +134,8 @@ def main() -> int:
         out = Path(os.environ["BENCH_OUT"])
         (one_process if options.side == "one" else split)(options, out)
         return 0
+    if options.json:
+        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         there = run_side("split", folder)
         here = None if options.build_only else run_side("one", folder)

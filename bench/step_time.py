@@ -134,9 +134,12 @@ def rank_side(options: argparse.Namespace) -> None:
         theirs: list[float] = []
         callbacks = []
         if comm.rank == 0:
-            peer = stack.enter_context(start_keras_side())
+            started: list[subprocess.Popen[str]] = []
 
             def other_side() -> None:
+                if not started:  # not earlier, or it would disturb the timing of the layers
+                    started.append(stack.enter_context(start_keras_side()))
+                peer = started[0]
                 peer.stdin.write("go\n")
                 peer.stdin.flush()
                 theirs.append(float(peer.stdout.readline()))

@@ -26,8 +26,8 @@ __all__ = ["estimate_seconds", "measure_seconds"]
 
 _WARM_UPS = 2
 _MIN_RUNS = 5
-_MAX_RUNS = 30
-_MIN_SECONDS = 0.02
+_MAX_RUNS = 60
+_MIN_SECONDS = 0.05
 """A layer is run at least this long, in _MIN_RUNS to _MAX_RUNS runs; the fastest run counts: it is
 the one that nothing else on the machine disturbed."""
 
