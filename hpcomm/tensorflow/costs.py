@@ -13,6 +13,7 @@ import tensorflow as tf
 from hpcomm.layer_graph import ITEM_BYTES, MODEL_INPUT, UNKNOWN_EXTENT
 from hpcomm.log import logger
 from hpcomm.tensorflow.deferred import temporarily_initialized
+from hpcomm.tensorflow.executor import on_best_executor
 from hpcomm.tensorflow.program import Program
 from hpcomm.tensorflow.seeds import SeedTable
 from hpcomm.tensorflow.stage_math import StageMath
@@ -53,7 +54,7 @@ def measure_seconds(graph: LayerGraph, num_samples: int) -> list[float]:
         Seconds per call.
     """
     estimates = estimate_seconds(graph, num_samples)
-    overhead_s = _fastest_seconds(tf.function(lambda: tf.constant(0.0), autograph=False))
+    overhead_s = _fastest_seconds(_compiled(lambda: tf.constant(0.0)))
     timed: dict[str, float | None] = {}
     result = []
     for call in graph.calls:
@@ -154,7 +155,7 @@ def _time_call(graph: LayerGraph, call: Call, num_samples: int) -> float | None:
     try:
         with temporarily_initialized(variables):
             before = [v.numpy() for v in state]
-            seconds = _fastest_seconds(tf.function(run, autograph=False))
+            seconds = _fastest_seconds(_compiled(run))
             for variable, value in zip(state, before, strict=True):
                 variable.assign(value)
     except Exception as error:
@@ -174,6 +175,12 @@ def _example(graph: LayerGraph, index: int, num_samples: int) -> Any:
         return tf.cast(tf.random.stateless_normal(shape, seed=[1, index]), tensor.dtype)
     count = math.prod(shape)
     return tf.cast(tf.reshape(tf.range(count) % 2, shape), tensor.dtype)
+
+
+def _compiled(function: Callable[[], Any]) -> Callable[[], Any]:
+    """Return the function as a stage would run it."""
+    concrete = tf.function(function, autograph=False).get_concrete_function()
+    return on_best_executor(concrete, concrete)
 
 
 def _fastest_seconds(function: Callable[[], Any]) -> float:

@@ -104,7 +104,7 @@ def test_init_is_idempotent_and_can_follow_a_close(mpi_ranks):
 
 
 @pytest.mark.mpi(ranks=[2], timeout=60, unit="s")
-def test_exception_in_the_block_reaches_the_other_rank_mpi4py_290_7(mpi_ranks):
+def test_exception_in_the_block_reaches_the_other_rank_mpi4py_290(mpi_ranks):
     import time
 
     world = hpcomm.init()

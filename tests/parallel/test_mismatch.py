@@ -30,20 +30,20 @@ class TestTwoRanks:
         with hpcomm.init(timeout_s=20) as comm:
             yield comm
 
-    def test_lengths_nccl_1417_1(self, mpi_ranks, comm, ranks_per_node):
+    def test_lengths_nccl_1417(self, mpi_ranks, comm, ranks_per_node):
         for lengths in ((100, 200), (1000, 1001), (100_000, 200_000), (0, 1)):
             mine = np.full(lengths[comm.rank], 3.0, np.float32)
             provoke(comm, [lambda m=mine: comm.allreduce(m, out=m)] * 2, [str(n) for n in lengths])
             assert (mine == 3).all()
 
-    def test_types_of_equal_size_2(self, mpi_ranks, comm, ranks_per_node):
+    def test_types_of_equal_size(self, mpi_ranks, comm, ranks_per_node):
         for types in ((np.float32, np.int32), (np.float16, ml_dtypes.bfloat16)):
             mine = np.ones(8, types[comm.rank])
             names = [np.dtype(kind).name for kind in types]
             provoke(comm, [lambda m=mine: comm.allreduce(m, out=m)] * 2, names)
             assert (mine == 1).all()
 
-    def test_operations_nccl_296_3(self, mpi_ranks, comm, ranks_per_node):
+    def test_operations_nccl_296(self, mpi_ranks, comm, ranks_per_node):
         x = np.ones(8)
         provoke(
             comm, [lambda: comm.allreduce(x), lambda: comm.allgather(x)], ["allreduce", "allgather"]

@@ -13,7 +13,7 @@ import hpcomm
 
 @pytest.mark.mpi(ranks=[2], timeout=60, unit="s")
 @pytest.mark.parametrize("ranks_per_node", ["0", "1"])
-def test_own_traffic_on_comm_world_never_meets_ours_mpi4jax_39(
+def test_own_traffic_on_comm_world_never_meets_ours_mpi4jax(
     mpi_ranks, monkeypatch, ranks_per_node
 ):
     from mpi4py import MPI
@@ -73,7 +73,7 @@ def assert_done(result, ranks=2):
 
 @pytest.mark.parametrize("level", ["single", "funneled", "serialized", "multiple"])
 @pytest.mark.parametrize("ranks_per_node", ["0", "1"])
-def test_every_thread_level_works_horovod_1260_28(tmp_path, level, ranks_per_node):
+def test_every_thread_level_works_horovod_1260(tmp_path, level, ranks_per_node):
     path = program(
         tmp_path,
         f"import mpi4py\nmpi4py.rc.thread_level = {level!r}\nfrom mpi4py import MPI\n" + WORK,
@@ -111,7 +111,7 @@ ORDERS = {
 
 @pytest.mark.parametrize("ranks_per_node", ["0", "1"])
 @pytest.mark.parametrize("order", list(ORDERS))
-def test_starts_and_ends_in_any_order_without_warnings_h5py_1117_23(
+def test_starts_and_ends_in_any_order_without_warnings_h5py_1117(
     tmp_path, order, ranks_per_node
 ):
     before, after = ORDERS[order]
@@ -144,7 +144,7 @@ def test_a_program_alone_needs_no_mpi(tmp_path):
 
 
 @pytest.mark.parametrize("options", [(), ("--no-mpi",)])
-def test_children_of_fork_get_errors_and_can_exit_horovod_2898_29(tmp_path, options):
+def test_children_of_fork_get_errors_and_can_exit_horovod_2898(tmp_path, options):
     path = program(
         tmp_path,
         WORK

@@ -43,7 +43,7 @@ def test_objects_arrive_as_they_were(mpi_ranks, monkeypatch, ranks_per_node):
 
 
 @pytest.mark.mpi(ranks=[2], timeout=60, unit="s")
-def test_large_arrays_travel_beside_the_pickle_mpi4py_23_12(mpi_ranks, monkeypatch):
+def test_large_arrays_travel_beside_the_pickle_mpi4py_23(mpi_ranks, monkeypatch):
     monkeypatch.setenv("HPCOMM_RANKS_PER_NODE", "1")
     monkeypatch.setenv("HPCOMM_CHUNK_LIMIT", "64k")
     with hpcomm.init() as comm:

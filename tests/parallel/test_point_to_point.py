@@ -29,7 +29,7 @@ def test_send_recv_every_type_over_shared_memory(mpi_ranks):
 
 
 @pytest.mark.mpi(ranks=[2, 3], timeout=120, unit="s")
-def test_send_recv_every_type_over_mpi_gloo_458_32(mpi_ranks, monkeypatch):
+def test_send_recv_every_type_over_mpi_gloo_458(mpi_ranks, monkeypatch):
     monkeypatch.setenv("HPCOMM_RANKS_PER_NODE", "1")
     with hpcomm.init() as comm:
         assert comm.num_nodes == comm.size
@@ -40,7 +40,7 @@ def test_send_recv_every_type_over_mpi_gloo_458_32(mpi_ranks, monkeypatch):
 
 @pytest.mark.mpi(ranks=[2], timeout=120, unit="s")
 @pytest.mark.parametrize("ranks_per_node", ["0", "1"])
-def test_messages_longer_than_the_chunk_limit_plato_26_11(mpi_ranks, monkeypatch, ranks_per_node):
+def test_messages_longer_than_the_chunk_limit_plato_26(mpi_ranks, monkeypatch, ranks_per_node):
     monkeypatch.setenv("HPCOMM_CHUNK_LIMIT", "4096")
     monkeypatch.setenv("HPCOMM_RANKS_PER_NODE", ranks_per_node)
     with hpcomm.init() as comm:
@@ -115,7 +115,7 @@ def test_a_rank_may_send_to_itself(mpi_ranks):
 
 
 @pytest.mark.mpi(ranks=[2], timeout=60, unit="s")
-def test_strided_arrays_travel_by_their_elements_pytorch_192920_13(mpi_ranks):
+def test_strided_arrays_travel_by_their_elements_pytorch_192920(mpi_ranks):
     import torch
 
     with hpcomm.init() as comm:

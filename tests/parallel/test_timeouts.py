@@ -12,7 +12,7 @@ import hpcomm
 
 @pytest.mark.mpi(ranks=[2, 3], timeout=60, unit="s")
 @pytest.mark.parametrize("ranks_per_node", ["0", "1"])
-def test_timeout_names_who_did_not_come_horovod_100_4_gloo_511_9(
+def test_timeout_names_who_did_not_come_horovod_100_gloo_511(
     mpi_ranks, monkeypatch, ranks_per_node
 ):
     monkeypatch.setenv("HPCOMM_RANKS_PER_NODE", ranks_per_node)

@@ -15,7 +15,6 @@ ALGORITHMS = [row["name"] for row in _core.algorithms() if row["collective"] == 
 @pytest.mark.mpi(ranks=[1, 2, 3, 4], timeout=240, unit="s")
 def test_allreduce_every_algorithm_type_and_op_matches_numpy(mpi_ranks):
     comm = hpcomm.init()
-    served = set()
     for algorithm in [None, *ALGORITHMS]:
         for dtype in DTYPES:
             for op in (op for op in OPS if is_defined(op, dtype)):
@@ -25,22 +24,17 @@ def test_allreduce_every_algorithm_type_and_op_matches_numpy(mpi_ranks):
                     parts = [values(dtype, count, rank) for rank in range(comm.size)]
                     mine = parts[comm.rank].copy()
                     note = f"{algorithm} {dtype} {op} {count}"
-                    try:
-                        result = comm.allreduce(mine, op, algorithm=algorithm)
-                    except hpcomm.UnsupportedError:
-                        continue
-                    served.add(algorithm)
+                    # Ranks of one node: there is no algorithm that may refuse.
+                    result = comm.allreduce(mine, op, algorithm=algorithm)
                     np.testing.assert_array_equal(mine, parts[comm.rank], err_msg=note)
                     assert_reduced(result, op, parts, note)
                     assert comm.allreduce(mine, op, out=mine, algorithm=algorithm) is mine
                     np.testing.assert_array_equal(mine, result, err_msg=f"{note} in place")
-    assert None in served
-    assert "ring" in served
     comm.close()
 
 
 @pytest.mark.mpi(ranks=[3, 4], timeout=60, unit="s")
-def test_ranks_agree_bitwise_vllm_19(mpi_ranks):
+def test_ranks_agree_bitwise_vllm(mpi_ranks):
     comm = hpcomm.init()
     for dtype in ("float16", "bfloat16", "float32", "float64"):
         mine = values(dtype, 4099, comm.rank, seed=7)
@@ -50,7 +44,7 @@ def test_ranks_agree_bitwise_vllm_19(mpi_ranks):
 
 
 @pytest.mark.mpi(ranks=[3], timeout=60, unit="s")
-def test_result_does_not_depend_on_fusion_nccl_157_18(mpi_ranks):
+def test_result_does_not_depend_on_fusion_nccl_157(mpi_ranks):
     comm = hpcomm.init()
     mine = values("float32", 300_001, comm.rank, seed=1)
     whole = comm.allreduce(mine)
@@ -61,7 +55,7 @@ def test_result_does_not_depend_on_fusion_nccl_157_18(mpi_ranks):
 
 
 @pytest.mark.mpi(ranks=[2], timeout=60, unit="s")
-def test_average_is_taken_before_rounding_and_refused_for_integers_horovod_2054_17(mpi_ranks):
+def test_average_is_taken_before_rounding_and_refused_for_integers_horovod_2054(mpi_ranks):
     comm = hpcomm.init()
     large = np.full(9, 60000, np.float16)  # their sum overflows
     np.testing.assert_array_equal(comm.allreduce(large, "avg"), large)
@@ -72,7 +66,7 @@ def test_average_is_taken_before_rounding_and_refused_for_integers_horovod_2054_
 
 
 @pytest.mark.mpi(ranks=[2], timeout=60, unit="s")
-def test_bfloat16_is_reduced_on_every_path_gloo_454_15(mpi_ranks):
+def test_bfloat16_is_reduced_on_every_path_gloo_454(mpi_ranks):
     torch = pytest.importorskip("torch")
     comm = hpcomm.init()
     for dtype in (torch.bfloat16, torch.float16):

@@ -36,7 +36,7 @@ ENDS = {
 
 @WAYS
 @pytest.mark.parametrize("end", list(ENDS))
-def test_survivor_learns_within_two_seconds_who_failed_mlx_4060_8(tmp_path, end, options):
+def test_survivor_learns_within_two_seconds_who_failed_mlx_4060(tmp_path, end, options):
     statement, code, error, report = ENDS[end]
     path = program(tmp_path, VICTIM.format(end=statement, then="pass"))
     result = run(tmp_path, hpcomm_run(2, path, options=options))
@@ -172,7 +172,7 @@ def test_programs_that_cannot_start(tmp_path, options):
 
 @WAYS
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_to_the_launcher_end_everything_mpi4py_522_10(tmp_path, options, number):
+def test_signals_to_the_launcher_end_everything_mpi4py_522(tmp_path, options, number):
     path = program(
         tmp_path,
         "comm = hpcomm.init()\n"
@@ -194,7 +194,7 @@ def test_signals_to_the_launcher_end_everything_mpi4py_522_10(tmp_path, options,
 
 
 @WAYS
-def test_ctrl_c_in_a_blocked_wait_is_a_keyboard_interrupt_ucx_py_250_10(tmp_path, options):
+def test_ctrl_c_in_a_blocked_wait_is_a_keyboard_interrupt_ucx_py_250(tmp_path, options):
     path = program(
         tmp_path,
         """

@@ -25,7 +25,7 @@ MEET = (
 
 
 @needs_other
-def test_launcher_of_another_mpi_is_an_error_with_a_remedy_mpi4py_155_25(tmp_path):
+def test_launcher_of_another_mpi_is_an_error_with_a_remedy_mpi4py_155(tmp_path):
     path = program(tmp_path, MEET)
     foreign = [str(OTHER / "bin/mpiexec"), "-n", "2", sys.executable, str(path)]
     result = run(tmp_path, foreign)
@@ -59,7 +59,7 @@ def test_bare_mpiexec_works(tmp_path):
     result.assert_nothing_is_left()
 
 
-def test_mpi_that_cannot_be_loaded_is_named_horovod_443_26(tmp_path):
+def test_mpi_that_cannot_be_loaded_is_named_horovod_443(tmp_path):
     path = program(tmp_path, "sys.modules['mpi4py.MPI'] = None\n" + MEET)
     result = run(tmp_path, mpiexec(2, sys.executable, str(path)))
     assert "refused: " in result.output
