@@ -13,9 +13,7 @@ import hpcomm
 
 @pytest.mark.mpi(ranks=[2], timeout=60, unit="s")
 @pytest.mark.parametrize("ranks_per_node", ["0", "1"])
-def test_own_traffic_on_comm_world_never_meets_ours_mpi4jax(
-    mpi_ranks, monkeypatch, ranks_per_node
-):
+def test_own_traffic_on_comm_world_never_meets_ours_mpi4jax(mpi_ranks, monkeypatch, ranks_per_node):
     from mpi4py import MPI
 
     monkeypatch.setenv("HPCOMM_RANKS_PER_NODE", ranks_per_node)
@@ -111,9 +109,7 @@ ORDERS = {
 
 @pytest.mark.parametrize("ranks_per_node", ["0", "1"])
 @pytest.mark.parametrize("order", list(ORDERS))
-def test_starts_and_ends_in_any_order_without_warnings_h5py_1117(
-    tmp_path, order, ranks_per_node
-):
+def test_starts_and_ends_in_any_order_without_warnings_h5py_1117(tmp_path, order, ranks_per_node):
     before, after = ORDERS[order]
     path = program(tmp_path, before + WORK + after)
     strict = (sys.executable, "-X", "dev", "-W", "error", str(path))
