@@ -39,3 +39,26 @@ def test_importing_tensorflow_says_nothing():
     )
     assert done.returncode == 0
     assert done.stderr == ""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(("level", "shown"), [(None, ["E"]), ("0", ["I", "W", "E"])])
+def test_log_level_counts_for_all_of_tensorflow(level, shown):
+    code = """if True:
+        from hpcomm.tensorflow.quiet import import_quietly
+        import_quietly()
+        import ctypes, re
+        from pathlib import Path
+        import tensorflow
+        library = next(Path(tensorflow.__file__).parent.glob("libtensorflow_framework.so*"))
+        get = re.search(rb"_ZN4absl(?:\\d+lts_\\d+)?11MinLogLevelEv", library.read_bytes()).group()
+        print(getattr(ctypes.CDLL(str(library)), get.decode())())
+    """
+    clean = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    if level is not None:
+        clean["TF_CPP_MIN_LOG_LEVEL"] = level
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=clean
+    )
+    assert done.returncode == 0, done.stderr
+    assert ["I", "W", "E"][int(done.stdout) :] == shown
