@@ -131,6 +131,9 @@ def run_side(side: str, folder: str) -> dict:
 def main() -> int:
     options = arguments()
     if options.side != "both":
+        from hpcomm.tensorflow.quiet import import_quietly
+
+        import_quietly()
         out = Path(os.environ["BENCH_OUT"])
         (one_process if options.side == "one" else split)(options, out)
         return 0

@@ -208,6 +208,10 @@ def breakdown(records: dict[int, list]) -> list[dict[str, float]]:
 
 def main() -> int:
     options = arguments()
+    if options.side != "all":
+        from hpcomm.tensorflow.quiet import import_quietly
+
+        import_quietly()
     if options.side == "rank":
         rank_side(options)
         return 0

@@ -140,6 +140,8 @@ def work(options: VerifyOptions) -> bool:
     import hpcomm
     from hpcomm.environment import environment
     from hpcomm.verify.references import versions
+
+    versions()  # loads the framework, quietly if it is done first
     from hpcomm.verify.runner import run_cases
 
     controlled = os.environ.get(STATE_VARIABLE, "")
@@ -147,7 +149,6 @@ def work(options: VerifyOptions) -> bool:
     with hpcomm.init() as comm, tempfile.TemporaryDirectory(prefix="hpcomm-verify-") as folder:
         path = Path(controlled or options.state or Path(folder) / "state.jsonl")
         state = StateFile(path)
-        versions()  # loads the framework, which the environment then names
         if comm.rank == 0:
             state.open(environment())
         run_cases(
