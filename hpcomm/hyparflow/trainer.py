@@ -295,8 +295,11 @@ class HybridTrainer(StateAccess):
             runner.go_live(live.errors[self.grid.partition], live.variables[self.grid.partition])
             self._scalar_loss = any(scalar for _, _, scalar in reports)
             self._is_live = True
+        self._check_loss()
+
+    def _check_loss(self) -> None:
         if self._scalar_loss:
-            self._setup.adapter.check_scalar_loss(pieces=self._pieces_per_batch)
+            self._setup.adapter.check_scalar_loss(self._setup.graph, pieces=self._pieces_per_batch)
 
     def _make_pieces(self, batch: StepBatch, *, training: bool) -> list[Piece]:
         if not 0 <= batch.num_samples <= batch.global_samples:
@@ -355,8 +358,11 @@ class HybridTrainer(StateAccess):
     def _agree_loss(self, own: float, batch: StepBatch) -> tuple[float, bool]:
         """Return the global loss, and whether a replica had no sample."""
         idle = float(self.is_loss_stage and batch.num_samples == 0)
+        scalar = float(self._runner.loss_is_scalar)
         with self._trace.span("allreduce", "loss", group=self.grid.world.name):
-            loss, idle = self.grid.world.allreduce(np.array([own, idle]))
+            loss, idle, scalar = self.grid.world.allreduce(np.array([own, idle, scalar]))
+        self._scalar_loss = self._scalar_loss or scalar > 0
+        self._check_loss()
         return float(loss), idle > 0
 
     def _make_result(self, loss: float, outcome: Outcome, wanted: bool) -> StepResult:

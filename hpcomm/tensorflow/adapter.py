@@ -13,7 +13,7 @@ from hpcomm.tensorflow.costs import estimate_seconds, measure_seconds
 from hpcomm.tensorflow.deferred import build_deferred, initialize, is_initialized
 from hpcomm.tensorflow.fingerprint import fingerprint
 from hpcomm.tensorflow.graph import extract_graph
-from hpcomm.tensorflow.loss import StageLoss
+from hpcomm.tensorflow.loss import StageLoss, refuse_in_pieces
 from hpcomm.tensorflow.refusals import refuse
 from hpcomm.tensorflow.runner import KerasRunner
 from hpcomm.tensorflow.slots import layers_of_optimizer, layout
@@ -113,10 +113,10 @@ class KerasAdapter:
         rate = layers_of_optimizer(model.optimizer)[-1][1]._learning_rate
         return float(rate.numpy()) if isinstance(rate, keras.Variable) else None
 
-    def check_scalar_loss(self, *, pieces: int) -> None:
-        """Refuse a loss function that reduces by itself, if batches come in pieces."""
+    def check_scalar_loss(self, graph: LayerGraph, *, pieces: int) -> None:
+        """Refuse a loss function that needs the whole batch, if batches come in pieces."""
         if pieces > 1:
-            raise refuse("scalar-loss", f"{pieces} micro-batches per batch")
+            raise refuse_in_pieces(graph.native.model, pieces)
 
     def make_stage(self, graph: LayerGraph, spec: StageSpec, seed: int) -> KerasRunner:
         """Return the runner of a stage; its variables get memory."""

@@ -118,10 +118,22 @@ REFUSALS: dict[str, Refusal] = {
         "leave the batch axis open: keras.Input(shape), without batch_size",
     ),
     "scalar-loss": Refusal(
-        "a loss function that returns one number for the whole batch",
+        "a loss function that reduces over the batch by itself",
         "whether it is a mean or a sum cannot be told, and the pieces of a batch must be put "
         "together accordingly",
         "return one value per sample and let Keras reduce, or train with one micro-batch and one "
+        "replica",
+    ),
+    "comparing-loss": Refusal(
+        "a loss that compares the samples of a batch with each other",
+        "pairs of samples in different pieces of a batch would be left out",
+        "train with one micro-batch and one replica, or use a loss of single samples",
+    ),
+    "loss-call": Refusal(
+        "a keras.Loss with a __call__ of its own",
+        "only Keras's own __call__ reduces the values of samples in a way that is known, and the "
+        "pieces of a batch must be put together accordingly",
+        "override call() and return one value per sample, or train with one micro-batch and one "
         "replica",
     ),
     "loss-without-reduction": Refusal(

@@ -80,7 +80,7 @@ class KerasStage:
 
     @property
     def loss_is_scalar(self) -> bool:
-        """Whether the loss function reduces by itself; known after `trace`."""
+        """Whether the loss needs the whole batch; known after `trace`, eagerly a step later."""
         return self._loss is not None and self._loss.is_scalar
 
     @property
