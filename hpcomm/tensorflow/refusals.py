@@ -13,6 +13,7 @@ import keras
 from keras.src.models.functional import Functional
 
 from hpcomm.errors import ModelError, UnsupportedError
+from hpcomm.tensorflow.own_optimizer import find_own_methods
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,6 +112,12 @@ REFUSALS: dict[str, Refusal] = {
         "changing the optimizer from a callback, other than its learning_rate",
         "every stage has its own optimizer, and only the learning rate is sent to them",
         "set it before compile(), or change learning_rate",
+    ),
+    "custom-optimizer": Refusal(
+        "an optimizer with its own way to treat all gradients or all weights at once",
+        "every stage has its own optimizer, which is given the gradients and weights of the stage",
+        "override build and update_step, which are given single weights, or use clipnorm, "
+        "clipvalue, global_clipnorm, weight_decay and use_ema",
     ),
     "fixed-batch": Refusal(
         "an input with a fixed batch size",
@@ -223,6 +230,8 @@ def find_refusals(model: Any) -> Iterator[tuple[str, str]]:
         yield "distribution", type(model._distribute_strategy).__name__
     if keras.distribution.distribution() is not None:
         yield "distribution", type(keras.distribution.distribution()).__name__
+    for name in find_own_methods(getattr(model, "optimizer", None)):
+        yield "custom-optimizer", name
     for metric in getattr(model, "_metrics", ()):
         yield "layer-metrics", f"{metric.name!r} of the model"
     for layer in model._flatten_layers(include_self=False):
