@@ -140,3 +140,31 @@ def test_such_a_loss_is_refused_where_it_is_evaluated_and_not_where_it_is_not_ne
         hyparflow.evaluate(model, X, Y, **options)
     got = hyparflow.predict(model, X, **options)
     np.testing.assert_allclose(got, model.predict(X, verbose=0), rtol=1e-5)
+
+
+class Penalty(layers.Layer):
+    def __init__(self, reduce: Any) -> None:
+        super().__init__(name="penalty")
+        self.reduce = reduce
+
+    def call(self, inputs: Any) -> Any:
+        self.add_loss(self.reduce(ops.square(inputs)))
+        return inputs
+
+
+def penalized(reduce: Any) -> Any:
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((5,)), layers.Dense(3), Penalty(reduce)])
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    return model
+
+
+def test_added_losses_count_by_samples_and_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    common = {"batch_size": 12, "epochs": 2, "shuffle": False, "verbose": 0}
+    expected = penalized(ops.mean).fit(X, Y, **common).history["loss"]
+    np.testing.assert_allclose(fit(penalized(ops.mean), Y, 3).history["loss"], expected, rtol=1e-4)
+    assert "penalty: what add_loss is given in each of 3 pieces of a batch" in caplog.text
+    caplog.clear()
+    fit(penalized(ops.sum), Y, 1)
+    fit(model_of("mse"), Y, 3)
+    assert "add_loss" not in caplog.text
