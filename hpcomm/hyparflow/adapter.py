@@ -104,6 +104,13 @@ class StageRunner(Protocol):
     def changed_state(self) -> list[int]:
         """Indices of floating variables that layers changed in training so far, ascending."""
 
+    @property
+    def counting_layers(self) -> list[str]:
+        """Names of layers that change state of their own whenever they run in training.
+
+        Known after `trace`; batch normalization, whose statistics are averaged, is left out.
+        """
+
     def feed(self, tensor: int, array: Any) -> Any:
         """Return a tensor for rows of a model input."""
 
