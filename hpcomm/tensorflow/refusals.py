@@ -1,7 +1,8 @@
 """What a split Keras model cannot do, with the reason and the way out: one table.
 
-Everything else that Keras training can carry works as in one process. A feature that is found here
-is refused by its name before anything is sent; it is never silently different.
+A feature that is found here is refused by its name before anything is sent. What else is defined
+differently because a batch is cut stands in docs/hyparflow.md; the rest works as in one process.
+Whether code of the user's mixes the samples of a batch cannot be seen from outside.
 """
 
 from __future__ import annotations
