@@ -19,7 +19,14 @@ from hpcomm.tensorflow.own_optimizer import find_own_methods
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["REFUSALS", "Refusal", "find_refusals", "refuse", "refuse_unsupported"]
+__all__ = [
+    "REFUSALS",
+    "Refusal",
+    "find_refusals",
+    "refuse",
+    "refuse_subclassed",
+    "refuse_unsupported",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +206,7 @@ def refuse_unsupported(model: Any, *, call: str, needs_loss: bool) -> None:
     """
     if keras.backend.backend() != "tensorflow":
         raise refuse("jax-or-torch-backend", keras.backend.backend(), call=call)
-    if not _is_graph(model):
-        row = REFUSALS["subclassed-model"]
-        raise ModelError(
-            f"{call}: {row.feature} ({type(model).__name__}) cannot be split: {row.why}. "
-            f"Instead: {row.remedy}"
-        )
+    refuse_subclassed(model, call=call)
     if needs_loss and not getattr(model, "compiled", False):
         raise ModelError(
             f"{call}: the model {model.name!r} is not compiled; call model.compile(optimizer=…, "
@@ -212,6 +214,24 @@ def refuse_unsupported(model: Any, *, call: str, needs_loss: bool) -> None:
         )
     for key, detail in find_refusals(model):
         raise refuse(key, detail, call=call)
+
+
+def refuse_subclassed(model: Any, *, call: str = "fit") -> None:
+    """Raise if a model has no graph of layers.
+
+    Args:
+        model: a Keras model, built or not.
+        call: name of the public function.
+
+    Raises:
+        ModelError: it is subclassed.
+    """
+    if not _is_graph(model):
+        row = REFUSALS["subclassed-model"]
+        raise ModelError(
+            f"{call}: {row.feature} ({type(model).__name__}) cannot be split: {row.why}. "
+            f"Instead: {row.remedy}"
+        )
 
 
 def find_refusals(model: Any) -> Iterator[tuple[str, str]]:
