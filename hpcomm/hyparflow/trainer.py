@@ -156,8 +156,9 @@ class HybridTrainer(StateAccess):
                 self._equalize_tied()
             else:
                 self._mover.scatter(optimizer=False)
-            self._show_table(on_table)
             if comm.rank == 0:
+                if on_table is not False:
+                    self._show_table(on_table or print)
                 for notice in setup.adapter.notices(setup.graph, pieces=self._pieces_per_batch):
                     _LOG.warning("%s: %s", self.split.graph.name, notice)
 
@@ -298,13 +299,10 @@ class HybridTrainer(StateAccess):
 
     def _say_counting(self, layers: Sequence[str]) -> None:
         if layers and self._pieces_per_batch > 1 and self.grid.world.rank == 0:
-            _LOG.warning(
-                "%s: %s: state that a layer changes whenever it runs is changed once per "
-                "micro-batch, %d times per batch in each replica",
-                self.split.graph.name,
-                ", ".join(dict.fromkeys(layers)),
-                self._micro_batches,
-            )
+            names, times = ", ".join(dict.fromkeys(layers)), self._micro_batches
+            text = "state that a layer changes whenever it runs is changed once per micro-batch, "
+            text += f"{times} times per batch in each replica"
+            _LOG.warning("%s: %s: %s", self.split.graph.name, names, text)
 
     def _check_loss(self) -> None:
         if self._scalar_loss:
@@ -398,13 +396,7 @@ class HybridTrainer(StateAccess):
             values = self._runner.read(variables) if comm.rank == 0 else None
             self._runner.write(variables, comm.broadcast_object(values))
 
-    def _show_table(self, on_table: Callable[[str], None] | Literal[False] | None) -> None:
-        if self.grid.world.rank != 0 or on_table is False:
-            return
+    def _show_table(self, show: Callable[[str], None]) -> None:
         schedule, replicas = self._options.schedule, self.grid.num_replicas
         title = table_title(self.split, self.plan, schedule, replicas, self._micro_batches)
-        text = stage_table(self.stages, title)
-        if on_table is None:
-            print(text)  # noqa: T201
-        else:
-            on_table(text)
+        show(stage_table(self.stages, title))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -36,11 +37,16 @@ _OF_ALL_WEIGHTS = (
 _STATE = frozenset({"built", "_lock", "_trainable_variables_indices"})
 """Attributes that say how far an optimizer has come, not how it was set."""
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_CONTAINERS = (list, set, dict)
+_PLAIN = (
+    *(bool, int, float, complex, str, bytes, type(None)),
+    *(np.generic, np.ndarray, FunctionType),
+)
+_MISSING = object()
 
 
 def find_own_methods(optimizer: Any) -> Iterator[str]:
-    """Yield the names of methods that would see one stage where they expect the whole model.
+    """Yield names of methods that expect the whole model, or that a copy would not have.
 
     Args:
         optimizer: of a compiled model, or None.
@@ -54,8 +60,11 @@ def find_own_methods(optimizer: Any) -> Iterator[str]:
         ):
             yield f"{kind}.inner_optimizer"
         for name in _OF_ALL_WEIGHTS:
-            if name in vars(part) or _is_own(type(part), name):
+            if _is_own(type(part), name):
                 yield f"{kind}.{name}"
+        for name in vars(part):
+            if callable(getattr(type(part), name, None)):
+                yield f"{kind}.{name}"  # a method of this very object; copies would not have it
 
 
 def _is_own(kind: type, name: str) -> bool:
@@ -72,23 +81,18 @@ def copy_attributes(optimizer: Any, clone: Any) -> None:
     """
     for name, value in vars(optimizer).items():
         mine = vars(clone).get(name, _MISSING)
-        if name in _STATE or not _is_setting(value, containers=not optimizer.built):
+        if name in _STATE or not _is_setting(value):
             continue
-        if mine is _MISSING or not _is_setting(mine, containers=True) or mine != value:
+        if optimizer.built and isinstance(mine, _CONTAINERS) and not mine:
+            continue  # it is filled by build
+        if isinstance(value, np.ndarray) or not _is_setting(mine) or mine != value:
             setattr(clone, name, copy.copy(value))
 
 
-_MISSING = object()
-
-
-def _is_setting(value: Any, *, containers: bool) -> bool:
+def _is_setting(value: Any) -> bool:
     """Tell whether a value can only be a setting; what ``build`` makes are variables in lists."""
-    if isinstance(value, _PLAIN):
-        return True
-    if isinstance(value, (tuple, frozenset)):
-        return all(_is_setting(member, containers=containers) for member in value)
-    if containers and isinstance(value, (list, set)):
-        return all(_is_setting(member, containers=True) for member in value)
-    if containers and isinstance(value, dict):
-        return all(_is_setting(member, containers=True) for member in value.values())
-    return False
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (*_CONTAINERS, tuple, frozenset)):
+        return all(_is_setting(member) and not isinstance(member, np.ndarray) for member in value)
+    return isinstance(value, _PLAIN)
