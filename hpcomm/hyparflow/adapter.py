@@ -98,11 +98,18 @@ class StageRunner(Protocol):
 
     @property
     def loss_is_scalar(self) -> bool:
-        """Whether the loss function reduces by itself; known after `trace`."""
+        """Whether the loss needs the whole batch; known after `trace` or the first step."""
 
     @property
     def changed_state(self) -> list[int]:
         """Indices of floating variables that layers changed in training so far, ascending."""
+
+    @property
+    def counting_layers(self) -> list[str]:
+        """Names of layers that change state of their own whenever they run in training.
+
+        Known after `trace`; batch normalization, whose statistics are averaged, is left out.
+        """
 
     def feed(self, tensor: int, array: Any) -> Any:
         """Return a tensor for rows of a model input."""
@@ -248,8 +255,8 @@ class Adapter(Protocol):
     def learning_rate(self, model: Any) -> float | None:
         """Return the current learning rate of the user's optimizer; None for a schedule."""
 
-    def check_scalar_loss(self, *, pieces: int) -> None:
-        """Refuse a loss function that reduces by itself, if batches come in pieces."""
+    def check_scalar_loss(self, graph: LayerGraph, *, pieces: int) -> None:
+        """Refuse a loss function that needs the whole batch, if batches come in pieces."""
 
     def make_stage(self, graph: LayerGraph, spec: StageSpec, seed: int) -> StageRunner:
         """Return the runner of a stage; its variables get memory."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hpcomm.errors import UnsupportedError
     from hpcomm.hyparflow.epochs import BatchStream
     from hpcomm.hyparflow.session import Session
 
@@ -88,6 +89,14 @@ class Framework(Protocol):
 
     def check_model(self, model: Any, *, call: str, needs_loss: bool) -> None:
         """Refuse by name what cannot be trained as it is; a function is looked at once it ran."""
+
+    def refuse(self, feature: str, *, call: str) -> UnsupportedError:
+        """Return the error that refuses a feature by its key in the adapter's table.
+
+        Args:
+            feature: "whole-model", what ``gather="none"`` rules out.
+            call: name of the public function.
+        """
 
     def prepare_model(self, model: Any, x: Any) -> None:
         """Give a model that takes its shapes from the data those shapes."""

@@ -18,9 +18,10 @@ from hpcomm.hyparflow.balance import (
     check_num_stages,
     evaluate,
 )
-from hpcomm.hyparflow.refine import refine
+from hpcomm.hyparflow.refine import refine, run_dry
 from hpcomm.hyparflow.schedule import kept_activations, make_schedule
 from hpcomm.hyparflow.simulate import expand, simulate
+from hpcomm.timeline import ideal_bubble
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,15 @@ if TYPE_CHECKING:
     from hpcomm.hyparflow.split import Split
     from hpcomm.layer_graph import LayerGraph
 
-__all__ = ["BALANCES", "chain_costs", "check_schedule", "partition", "stage_rows", "stage_table"]
+__all__ = [
+    "BALANCES",
+    "chain_costs",
+    "check_schedule",
+    "partition",
+    "stage_rows",
+    "stage_table",
+    "table_title",
+]
 
 BALANCES = ("measured", "estimated", "memory")
 """Ways to balance: by timed layers, by estimated ones, or by memory first."""
@@ -166,6 +175,29 @@ def stage_rows(split: Split, plan: Partition) -> list[dict[str, Any]]:
         }
         for stage in split.stages
     ]
+
+
+def table_title(
+    split: Split, plan: Partition, schedule: str, replicas: int, micro_batches: int
+) -> str:
+    """Return what stands above the table of stages.
+
+    Args:
+        split: of the model.
+        plan: its figures.
+        schedule: name.
+        replicas: copies of the model.
+        micro_batches: per replica and batch.
+    """
+    title = (
+        f"{split.graph.name}: {split.num_stages} partition(s) x {replicas} replica(s), "
+        f"{micro_batches} micro-batch(es), {schedule}"
+    )
+    if split.num_stages > 1:
+        step = run_dry(plan.seconds, schedule, micro_batches)
+        equal = ideal_bubble(split.num_stages, micro_batches)
+        title += f"; bubble {step.idle_fraction:.1%} expected, {equal:.1%} if all were equal"
+    return title
 
 
 def stage_table(rows: Sequence[dict[str, Any]], title: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from hpcomm.errors import UnsupportedError
 from hpcomm.hyparflow.agreement import agree, closing_on_failure, tell
 from hpcomm.hyparflow.arguments import (
     GATHER_MODES,
@@ -230,11 +229,7 @@ class Session:
             UnsupportedError: the session was made with ``gather="none"``.
         """
         if self.gather == "none":
-            raise UnsupportedError(
-                f"{self.call}: the whole model is asked for on rank 0, but gather='none' says that "
-                "no rank holds all weights; use gather='root', or save in shards with "
-                "checkpoint=CheckpointPolicy(…, sharded=True)"
-            )
+            raise self.framework.refuse("whole-model", call=self.call)
         if self._fresh["weights"] and (self._fresh["optimizer"] or not optimizer):
             return
         self.trainer.gather_weights("root", optimizer=optimizer)

@@ -16,14 +16,12 @@ from hpcomm.hyparflow.batch import StepBatch, StepResult
 from hpcomm.hyparflow.partial_errors import find_live
 from hpcomm.hyparflow.pieces import fill, join_outputs, micro_batch_ranges, total_weight
 from hpcomm.hyparflow.pipeline import Piece, Pipeline
-from hpcomm.hyparflow.planning import check_schedule, stage_rows, stage_table
+from hpcomm.hyparflow.planning import check_schedule, stage_rows, stage_table, table_title
 from hpcomm.hyparflow.reduction import Reducer
-from hpcomm.hyparflow.refine import run_dry
 from hpcomm.hyparflow.setup import Options, set_up
 from hpcomm.hyparflow.state import StateAccess
 from hpcomm.hyparflow.structure import map_arrays
 from hpcomm.hyparflow.weights import WeightMover
-from hpcomm.timeline import ideal_bubble
 from hpcomm.trace import NO_TRACE
 
 if TYPE_CHECKING:
@@ -158,8 +156,9 @@ class HybridTrainer(StateAccess):
                 self._equalize_tied()
             else:
                 self._mover.scatter(optimizer=False)
-            self._show_table(on_table)
             if comm.rank == 0:
+                if on_table is not False:
+                    self._show_table(on_table or print)
                 for notice in setup.adapter.notices(setup.graph, pieces=self._pieces_per_batch):
                     _LOG.warning("%s: %s", self.split.graph.name, notice)
 
@@ -287,16 +286,27 @@ class HybridTrainer(StateAccess):
                 )
 
             reach = agree(world, trace)
-            report = (self.grid.partition, reach, runner.loss_is_scalar)
+            report = (self.grid.partition, reach, runner.loss_is_scalar, runner.counting_layers)
             reports = world.allgather_object(report)
-            reaches = {stage: found for stage, found, _ in reports[::-1] if found is not None}
+            reaches = {stage: found for stage, found, *_ in reports[::-1] if found is not None}
             live = find_live(self.split, self._setup.specs, reaches)
             self._pipeline.go_live(live)
             runner.go_live(live.errors[self.grid.partition], live.variables[self.grid.partition])
-            self._scalar_loss = any(scalar for _, _, scalar in reports)
+            self._scalar_loss = any(scalar for _, _, scalar, _ in reports)
+            self._say_counting([name for *_, names in reports for name in names])
             self._is_live = True
+        self._check_loss()
+
+    def _say_counting(self, layers: Sequence[str]) -> None:
+        if layers and self._pieces_per_batch > 1 and self.grid.world.rank == 0:
+            names, times = ", ".join(dict.fromkeys(layers)), self._micro_batches
+            text = "state that a layer changes whenever it runs is changed once per micro-batch, "
+            text += f"{times} times per batch in each replica"
+            _LOG.warning("%s: %s: %s", self.split.graph.name, names, text)
+
+    def _check_loss(self) -> None:
         if self._scalar_loss:
-            self._setup.adapter.check_scalar_loss(pieces=self._pieces_per_batch)
+            self._setup.adapter.check_scalar_loss(self._setup.graph, pieces=self._pieces_per_batch)
 
     def _make_pieces(self, batch: StepBatch, *, training: bool) -> list[Piece]:
         if not 0 <= batch.num_samples <= batch.global_samples:
@@ -355,8 +365,11 @@ class HybridTrainer(StateAccess):
     def _agree_loss(self, own: float, batch: StepBatch) -> tuple[float, bool]:
         """Return the global loss, and whether a replica had no sample."""
         idle = float(self.is_loss_stage and batch.num_samples == 0)
+        scalar = float(self._runner.loss_is_scalar)
         with self._trace.span("allreduce", "loss", group=self.grid.world.name):
-            loss, idle = self.grid.world.allreduce(np.array([own, idle]))
+            loss, idle, scalar = self.grid.world.allreduce(np.array([own, idle, scalar]))
+        self._scalar_loss = self._scalar_loss or scalar > 0
+        self._check_loss()
         return float(loss), idle > 0
 
     def _make_result(self, loss: float, outcome: Outcome, wanted: bool) -> StepResult:
@@ -383,20 +396,7 @@ class HybridTrainer(StateAccess):
             values = self._runner.read(variables) if comm.rank == 0 else None
             self._runner.write(variables, comm.broadcast_object(values))
 
-    def _show_table(self, on_table: Callable[[str], None] | Literal[False] | None) -> None:
-        if self.grid.world.rank != 0 or on_table is False:
-            return
-        title = (
-            f"{self.split.graph.name}: {self.split.num_stages} partition(s) x "
-            f"{self.grid.num_replicas} replica(s), {self._micro_batches} micro-batch(es), "
-            f"{self._options.schedule}"
-        )
-        if self.split.num_stages > 1:
-            step = run_dry(self.plan.seconds, self._options.schedule, self._micro_batches)
-            equal = ideal_bubble(self.split.num_stages, self._micro_batches)
-            title += f"; bubble {step.idle_fraction:.1%} expected, {equal:.1%} if all were equal"
-        text = stage_table(self.stages, title)
-        if on_table is None:
-            print(text)  # noqa: T201
-        else:
-            on_table(text)
+    def _show_table(self, show: Callable[[str], None]) -> None:
+        schedule, replicas = self._options.schedule, self.grid.num_replicas
+        title = table_title(self.split, self.plan, schedule, replicas, self._micro_batches)
+        show(stage_table(self.stages, title))

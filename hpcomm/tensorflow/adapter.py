@@ -13,7 +13,8 @@ from hpcomm.tensorflow.costs import estimate_seconds, measure_seconds
 from hpcomm.tensorflow.deferred import build_deferred, initialize, is_initialized
 from hpcomm.tensorflow.fingerprint import fingerprint
 from hpcomm.tensorflow.graph import extract_graph
-from hpcomm.tensorflow.loss import StageLoss
+from hpcomm.tensorflow.loss import refuse_in_pieces
+from hpcomm.tensorflow.notices import find_notices
 from hpcomm.tensorflow.refusals import refuse
 from hpcomm.tensorflow.runner import KerasRunner
 from hpcomm.tensorflow.slots import layers_of_optimizer, layout
@@ -27,17 +28,6 @@ if TYPE_CHECKING:
     from hpcomm.layer_graph import LayerGraph
 
 __all__ = ["KerasAdapter"]
-
-_LOOKUPS = frozenset({"Embedding", "ReversibleEmbedding"})
-"""Layers whose weights get a gradient per looked-up row."""
-
-_LINEAR = (keras.optimizers.SGD, keras.optimizers.Lion)
-"""Optimizers to which it is the same whether such gradients come one by one or added up."""
-
-
-def _sees_slices(optimizer: Any) -> bool:
-    inner = layers_of_optimizer(optimizer)[-1][1]
-    return not isinstance(inner, _LINEAR) or bool(inner.clipnorm or inner.global_clipnorm)
 
 
 class KerasAdapter:
@@ -82,29 +72,7 @@ class KerasAdapter:
 
     def notices(self, graph: LayerGraph, *, pieces: int) -> list[str]:
         """Return what the user should know of differences that are no errors, as sentences."""
-        model = graph.native.model
-        if not getattr(model, "compiled", False):
-            return []
-        found = []
-        if model.jit_compile:
-            found.append(
-                "jit_compile is switched off: stages are compiled with tf.function, without XLA, "
-                "which refuses calls of communication"
-            )
-        masked = any(graph.tensors[t].mask is not None for t in graph.outputs)
-        if masked and pieces > 1 and StageLoss(model).reduction == "mean":
-            found.append(
-                "a mask reaches the loss: the mean over unmasked values is taken in each of "
-                f"{pieces} pieces of a batch and weighted by their samples, as in gradient "
-                "accumulation; reduction='sum' makes it independent of the pieces"
-            )
-        if any(call.kind in _LOOKUPS for call in graph.calls) and _sees_slices(model.optimizer):
-            found.append(
-                "gradients of embeddings are added up before the optimizer sees them, as in "
-                "gradient accumulation; Keras's own fit hands it one slice per lookup, and "
-                f"{type(model.optimizer).__name__} then squares or clips repeated rows one by one"
-            )
-        return found
+        return list(find_notices(graph, pieces))
 
     def learning_rate(self, model: Any) -> float | None:
         """Return the current learning rate of the user's optimizer; None for a schedule."""
@@ -113,10 +81,10 @@ class KerasAdapter:
         rate = layers_of_optimizer(model.optimizer)[-1][1]._learning_rate
         return float(rate.numpy()) if isinstance(rate, keras.Variable) else None
 
-    def check_scalar_loss(self, *, pieces: int) -> None:
-        """Refuse a loss function that reduces by itself, if batches come in pieces."""
+    def check_scalar_loss(self, graph: LayerGraph, *, pieces: int) -> None:
+        """Refuse a loss function that needs the whole batch, if batches come in pieces."""
         if pieces > 1:
-            raise refuse("scalar-loss", f"{pieces} micro-batches per batch")
+            raise refuse_in_pieces(graph.native.model, pieces)
 
     def make_stage(self, graph: LayerGraph, spec: StageSpec, seed: int) -> KerasRunner:
         """Return the runner of a stage; its variables get memory."""

@@ -11,12 +11,13 @@ from hpcomm.errors import InvalidArgumentError
 from hpcomm.tensorflow import arrays
 from hpcomm.tensorflow.callbacks import KerasCallbackHost
 from hpcomm.tensorflow.metrics import KerasMetrics
-from hpcomm.tensorflow.refusals import refuse_unsupported
+from hpcomm.tensorflow.refusals import refuse, refuse_unsupported
 from hpcomm.tensorflow.streams import KerasStream
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hpcomm.errors import UnsupportedError
     from hpcomm.hyparflow.session import Session
 
 __all__ = ["KerasFramework"]
@@ -33,6 +34,10 @@ class KerasFramework:
         """Refuse by name what cannot be trained as it is; a function is looked at once it ran."""
         if isinstance(model, keras.Model):
             refuse_unsupported(model, call=call, needs_loss=needs_loss)
+
+    def refuse(self, feature: str, *, call: str) -> UnsupportedError:
+        """Return the error that refuses a feature by its key in `REFUSALS`."""
+        return refuse(feature, call=call)
 
     def prepare_model(self, model: Any, x: Any) -> None:
         """Build a Sequential model that takes its input shape from the data."""

@@ -18,6 +18,7 @@ from keras.src.ops.node import Node
 
 from hpcomm.errors import ModelError
 from hpcomm.layer_graph import MODEL_INPUT, Call, LayerGraph, Tensor, Variable
+from hpcomm.tensorflow.refusals import refuse_subclassed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,10 +82,10 @@ def extract_graph(model: Any) -> LayerGraph:
     """
     function = as_functional(model)
     if function is None:
+        refuse_subclassed(model)
         raise ModelError(
-            f"the model {getattr(model, 'name', model)!r} ({type(model).__name__}) has no graph of "
-            "layers: it is subclassed or not built; use the functional API, or a Sequential that "
-            "starts with keras.Input(shape)"
+            f"the model {model.name!r} ({type(model).__name__}) has no graph of layers: it is not "
+            "built; start it with keras.Input(shape)"
         )
     walk = _Walk(model)
     walk.add_inputs(function)

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from hpcomm.errors import UnsupportedError
+from hpcomm.tensorflow.own_optimizer import copy_attributes
 from hpcomm.tensorflow.slots import build_recorded, layers_of_optimizer
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["StageOptimizer", "clone_optimizer"]
 
 _COPIED = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
-"""What users set on an optimizer after they made it, and its configuration does not hold."""
+"""What methods of optimizers set, and their configuration does not hold."""
 
 
 def clone_optimizer(optimizer: Any) -> Any:
@@ -31,12 +32,14 @@ def clone_optimizer(optimizer: Any) -> Any:
     """
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
-        return type(optimizer)(
+        clone = type(optimizer)(
             clone_optimizer(inner),
             initial_scale=optimizer.initial_scale,
             dynamic_growth_steps=optimizer.dynamic_growth_steps,
             name=optimizer.name,
         )
+        copy_attributes(optimizer, clone)
+        return clone
     rate = optimizer._learning_rate
     is_number = isinstance(rate, keras.Variable)
     try:
@@ -54,6 +57,7 @@ def clone_optimizer(optimizer: Any) -> Any:
     for name in _COPIED:
         if hasattr(optimizer, name):
             setattr(clone, name, copy.copy(getattr(optimizer, name)))
+    copy_attributes(optimizer, clone)
     return clone
 
 

@@ -1,7 +1,8 @@
 """What a split Keras model cannot do, with the reason and the way out: one table.
 
-Everything else that Keras training can carry works as in one process. A feature that is found here
-is refused by its name before anything is sent; it is never silently different.
+A feature that is found here is refused by its name before anything is sent. What else is defined
+differently because a batch is cut stands in docs/hyparflow.md; the rest works as in one process.
+Whether code of the user's mixes the samples of a batch cannot be seen from outside.
 """
 
 from __future__ import annotations
@@ -13,11 +14,19 @@ import keras
 from keras.src.models.functional import Functional
 
 from hpcomm.errors import ModelError, UnsupportedError
+from hpcomm.tensorflow.own_optimizer import find_own_methods
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["REFUSALS", "Refusal", "find_refusals", "refuse", "refuse_unsupported"]
+__all__ = [
+    "REFUSALS",
+    "Refusal",
+    "find_refusals",
+    "refuse",
+    "refuse_subclassed",
+    "refuse_unsupported",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +121,34 @@ REFUSALS: dict[str, Refusal] = {
         "every stage has its own optimizer, and only the learning rate is sent to them",
         "set it before compile(), or change learning_rate",
     ),
+    "custom-optimizer": Refusal(
+        "an optimizer with its own way to treat all gradients or all weights at once",
+        "every stage has its own optimizer, which is given the gradients and weights of the stage",
+        "override build and update_step, which are given single weights, or use clipnorm, "
+        "clipvalue, global_clipnorm, weight_decay and use_ema",
+    ),
     "fixed-batch": Refusal(
         "an input with a fixed batch size",
         "micro-batches and replicas are smaller than the batch",
         "leave the batch axis open: keras.Input(shape), without batch_size",
     ),
     "scalar-loss": Refusal(
-        "a loss function that returns one number for the whole batch",
+        "a loss function that reduces over the batch by itself",
         "whether it is a mean or a sum cannot be told, and the pieces of a batch must be put "
         "together accordingly",
         "return one value per sample and let Keras reduce, or train with one micro-batch and one "
+        "replica",
+    ),
+    "comparing-loss": Refusal(
+        "a loss that compares the samples of a batch with each other",
+        "pairs of samples in different pieces of a batch would be left out",
+        "train with one micro-batch and one replica, or use a loss of single samples",
+    ),
+    "loss-call": Refusal(
+        "a keras.Loss with a __call__ of its own",
+        "only Keras's own __call__ reduces the values of samples in a way that is known, and the "
+        "pieces of a batch must be put together accordingly",
+        "override call() and return one value per sample, or train with one micro-batch and one "
         "replica",
     ),
     "loss-without-reduction": Refusal(
@@ -179,12 +206,7 @@ def refuse_unsupported(model: Any, *, call: str, needs_loss: bool) -> None:
     """
     if keras.backend.backend() != "tensorflow":
         raise refuse("jax-or-torch-backend", keras.backend.backend(), call=call)
-    if not _is_graph(model):
-        row = REFUSALS["subclassed-model"]
-        raise ModelError(
-            f"{call}: {row.feature} ({type(model).__name__}) cannot be split: {row.why}. "
-            f"Instead: {row.remedy}"
-        )
+    refuse_subclassed(model, call=call)
     if needs_loss and not getattr(model, "compiled", False):
         raise ModelError(
             f"{call}: the model {model.name!r} is not compiled; call model.compile(optimizer=…, "
@@ -192,6 +214,24 @@ def refuse_unsupported(model: Any, *, call: str, needs_loss: bool) -> None:
         )
     for key, detail in find_refusals(model):
         raise refuse(key, detail, call=call)
+
+
+def refuse_subclassed(model: Any, *, call: str = "fit") -> None:
+    """Raise if a model has no graph of layers.
+
+    Args:
+        model: a Keras model, built or not.
+        call: name of the public function.
+
+    Raises:
+        ModelError: it is subclassed.
+    """
+    if not _is_graph(model):
+        row = REFUSALS["subclassed-model"]
+        raise ModelError(
+            f"{call}: {row.feature} ({type(model).__name__}) cannot be split: {row.why}. "
+            f"Instead: {row.remedy}"
+        )
 
 
 def find_refusals(model: Any) -> Iterator[tuple[str, str]]:
@@ -211,6 +251,8 @@ def find_refusals(model: Any) -> Iterator[tuple[str, str]]:
         yield "distribution", type(model._distribute_strategy).__name__
     if keras.distribution.distribution() is not None:
         yield "distribution", type(keras.distribution.distribution()).__name__
+    for name in find_own_methods(getattr(model, "optimizer", None)):
+        yield "custom-optimizer", name
     for metric in getattr(model, "_metrics", ()):
         yield "layer-metrics", f"{metric.name!r} of the model"
     for layer in model._flatten_layers(include_self=False):

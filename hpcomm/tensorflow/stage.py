@@ -13,6 +13,7 @@ from hpcomm.tensorflow.deferred import initialize
 from hpcomm.tensorflow.eager import EagerPasses
 from hpcomm.tensorflow.executor import on_best_executor
 from hpcomm.tensorflow.gradients import GradientBuffers
+from hpcomm.tensorflow.graph import seed_generators
 from hpcomm.tensorflow.loss import StageLoss
 from hpcomm.tensorflow.optimizer import StageOptimizer
 from hpcomm.tensorflow.program import Program
@@ -80,7 +81,7 @@ class KerasStage:
 
     @property
     def loss_is_scalar(self) -> bool:
-        """Whether the loss function reduces by itself; known after `trace`."""
+        """Whether the loss needs the whole batch; known after `trace`, eagerly a step later."""
         return self._loss is not None and self._loss.is_scalar
 
     @property
@@ -95,6 +96,21 @@ class KerasStage:
             and not self.graph.variables[i].trainable
             and keras.backend.is_float_dtype(native[i]._dtype)
         ]
+
+    @property
+    def counting_layers(self) -> list[str]:
+        """Names of layers other than batch normalization that change state whenever they run."""
+        changed, found = self._math.program.changed, {}
+        for call in self.graph.calls[self.spec.start : self.spec.stop]:
+            layer = self.graph.native.calls[call.index].operation
+            own = {id(self.graph.native.variables[i]) for i in call.variables}
+            own -= {id(generator.state) for generator in seed_generators(layer)}
+            for member in layer._flatten_layers() if isinstance(layer, keras.Layer) else ():
+                if isinstance(member, keras.layers.BatchNormalization):
+                    own -= {id(variable) for variable in member.variables}
+            if own & changed.keys():
+                found[call.layer] = call.name
+        return list(found.values())
 
     # Tensors.
 

@@ -123,7 +123,7 @@ def test_graph_subclassed_and_unbuilt_models_are_refused():
             return x
 
     for model in (Mine(), keras.Sequential([layers.Dense(3)])):
-        with pytest.raises(ModelError, match="no graph of layers"):
+        with pytest.raises(ModelError, match="graph of layers"):
             extract_graph(model)
     x = keras.Input((3,))
     with pytest.raises(ModelError, match="no layer"):

@@ -1,4 +1,4 @@
-"""Every row of the table of refusals: found in a model that uses it, and named in the message."""
+"""Every row of the table of refusals: raised where it is used, and named in the message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hpcomm.errors import HpcommError, InvalidArgumentError, ModelError, UnsupportedError
+from hpcomm import hyparflow
+from hpcomm.errors import (
+    CallbackError,
+    HpcommError,
+    InvalidArgumentError,
+    ModelError,
+    UnsupportedError,
+)
 from hpcomm.hyparflow.framework import find_framework
 from hpcomm.tensorflow.adapter import KerasAdapter
 from hpcomm.tensorflow.arrays import to_array
@@ -91,6 +98,24 @@ def float8() -> Any:
     return functional(keras.Model, layer)
 
 
+def string_input() -> Any:
+    inputs = keras.Input((), dtype="string", name="words")
+    model = keras.Model(inputs, layers.TextVectorization(vocabulary=["a", "b"])(inputs))
+    model.compile("sgd", "mse")
+    return model
+
+
+class OwnApply(keras.optimizers.SGD):
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        return super().apply(grads, trainable_variables)
+
+
+def own_optimizer() -> Any:
+    model = functional()
+    model.compile(OwnApply(), "mse")
+    return model
+
+
 def nested(layer: Any) -> Any:
     inner = keras.Sequential([keras.Input((4,)), layer])
     return functional(keras.Model, inner)
@@ -118,7 +143,129 @@ MODELS: dict[str, tuple[str, Callable[[], Any], str]] = {
     "stateful recurrence": ("stateful-rnn", stateful, "lstm"),
     "float8": ("float8", float8, "dense"),
     "tf.distribute": ("distribution", under_a_strategy, "OneDeviceStrategy"),
+    "string input": ("string-input", string_input, "'words'"),
+    "optimizer": ("custom-optimizer", own_optimizer, "OwnApply.apply"),
 }
+
+
+def train(
+    loss: Any = "mse", y: Any = None, callbacks: Any = None, batch: int | None = None
+) -> None:
+    """Fit a model of two outputs in two pieces per batch."""
+    inputs = keras.Input((4,), batch_size=batch)
+    model = keras.Model(inputs, [layers.Dense(2)(inputs), layers.Dense(2)(inputs)])
+    model.compile("sgd", loss)
+    x = np.ones((8, 4), "float32")
+    hyparflow.fit(
+        model,
+        x,
+        [np.ones((8, 2), "float32")] * 2 if y is None else y,
+        strategy="model",
+        micro_batches=2,
+        batch_size=8,
+        verbose=0,
+        on_table=False,
+        callbacks=callbacks,
+    )
+
+
+def train_on_distributed_data() -> None:
+    data = tf.data.Dataset.from_tensor_slices((np.ones((8, 4)), np.ones((8, 2)))).batch(4)
+    data = tf.distribute.MirroredStrategy(["/cpu:0"]).experimental_distribute_dataset(data)
+    hyparflow.fit(functional(), data, strategy="model", verbose=0, on_table=False)
+
+
+def in_callback(act: Callable[[Any], Any]) -> Callable[[], None]:
+    class Acts(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            act(self.model)
+
+    return lambda: train(callbacks=[Acts()])
+
+
+def gather_nothing() -> None:
+    options: dict[str, Any] = {"strategy": "model", "gather": "none", "on_table": False}
+    with hyparflow.Session(functional(), **options) as session:
+        session.gather_whole()
+
+
+def with_backend(name: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keras.backend, "backend", lambda: name)
+        refuse_unsupported(functional(), call="fit", needs_loss=True)
+
+
+def total(targets: Any, outputs: Any) -> Any:
+    return keras.ops.sum(keras.ops.square(targets - outputs))
+
+
+class OwnReduction(keras.losses.Loss):
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        del sample_weight
+        return total(y_true, y_pred)
+
+
+def mse(reduction: str | None) -> Any:
+    return keras.losses.MeanSquaredError(reduction=reduction)
+
+
+SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+LABELS = [np.arange(8) % 2] * 2
+
+CALLS: dict[str, tuple[str, Callable[[], None], str]] = {
+    "distributed data": ("distributed-dataset", train_on_distributed_data, ""),
+    "another backend": ("jax-or-torch-backend", lambda: with_backend("jax"), "jax"),
+    "training": (
+        "training-inside-callback",
+        in_callback(lambda model: model.fit),
+        "self.model.fit",
+    ),
+    "a schedule": (
+        "schedule-in-callback",
+        in_callback(lambda model: setattr(model.optimizer, "learning_rate", SCHEDULE)),
+        "",
+    ),
+    "momentum": (
+        "optimizer-attribute",
+        in_callback(lambda model: setattr(model.optimizer, "momentum", 0.5)),
+        "self.model.optimizer.momentum",
+    ),
+    "fixed batch": ("fixed-batch", lambda: train(batch=8), "(8, 4)"),
+    "a sum": ("scalar-loss", lambda: train(total), "2 micro-batches"),
+    "pairs": ("comparing-loss", lambda: train(keras.losses.Circle(), LABELS), "circle"),
+    "own __call__": ("loss-call", lambda: train(OwnReduction()), "OwnReduction"),
+    "no reduction": ("loss-without-reduction", lambda: train(mse(None)), "mean_squared_error"),
+    "two reductions": ("mixed-reductions", lambda: train([mse("sum"), "mse"]), "sum"),
+    "two weighted means": (
+        "weighted-mean-of-several-losses",
+        lambda: train([mse("mean_with_sample_weight")] * 2),
+        "mean_squared_error",
+    ),
+    "all weights": ("whole-model", gather_nothing, ""),
+}
+
+
+def test_every_row_has_a_case() -> None:
+    assert {key for key, _, _ in [*MODELS.values(), *CALLS.values()]} == set(REFUSALS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_not_seen_in_the_model_is_refused_in_the_call(name: str) -> None:
+    key, run, detail = CALLS[name]
+    row = REFUSALS[key]
+    with pytest.raises((UnsupportedError, CallbackError)) as caught:
+        run()
+    for part in (row.feature, row.why, row.remedy, detail):
+        assert part in str(caught.value)
+
+
+def test_a_subclassed_model_from_a_function_gets_its_row() -> None:
+    row = REFUSALS["subclassed-model"]
+    x = np.ones((8, 4), "float32")
+    with pytest.raises(ModelError) as caught:
+        hyparflow.fit(lambda: Subclassed(), x, x, strategy="model")
+    for part in (row.feature, "(Subclassed)", row.why, row.remedy):
+        assert part in str(caught.value)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -155,12 +302,6 @@ def test_a_model_of_another_framework_is_refused_by_its_name() -> None:
         "the model function returned torch.nn.modules.linear.Linear; it must return a compiled "
         "Keras model"
     )
-
-
-def test_a_string_input_is_refused() -> None:
-    inputs = keras.Input((), dtype="string", name="words")
-    model = keras.Model(inputs, layers.TextVectorization(vocabulary=["a", "b"])(inputs))
-    assert ("string-input", "'words'") in list(find_refusals(model))
 
 
 @pytest.mark.parametrize(
