@@ -93,7 +93,8 @@ def control(
 ) -> bool:
     """Start ranks until every case has a result, and report.
 
-    A job that dies loses one case, which fails; a new job goes on behind it.
+    A job that dies loses one case, which fails; a new job goes on behind it. A signal to this
+    process ends the command and leaves the case without a result.
 
     Args:
         options: what to verify.
@@ -114,16 +115,15 @@ def control(
             before = len(_missing(options, state))
             if not before:
                 break
+            num_begun = state.num_begun()
             code = relaunch_under(
                 num_ranks or needed, arguments, quiet=not options.verbose, bind=bind
             )
             if code in (2, 130):
                 sys.exit(code)
-            if (
-                code
-                and not _blame(options, state, code)
-                and len(_missing(options, state)) == before
-            ):
+            # A case that an interrupted run began before is not to blame for this job.
+            is_blamed = code and state.num_begun() > num_begun and _blame(options, state, code)
+            if code and not is_blamed and len(_missing(options, state)) == before:
                 sys.exit(code)
         return _report(options, state)
 

@@ -44,6 +44,10 @@ class StateFile:
                 begun = None
         return begun
 
+    def num_begun(self) -> int:
+        """Return how often a case was begun."""
+        return sum(1 for line in self._lines() if "begun" in line)
+
     def environment(self) -> dict[str, Any] | None:
         """Return the environment of the results, None where there are none yet."""
         return next((line["environment"] for line in self._lines() if "environment" in line), None)

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from typer.testing import CliRunner
 
 import hpcomm.launch
+import hpcomm.launch.job
 from hpcomm.cli.verify import app
 from hpcomm.cli.verify_job import STATE_VARIABLE, VerifyOptions, control
 from hpcomm.verify.case import make_cases
@@ -161,6 +164,59 @@ def test_interruption_is_not_a_failed_case(job, tmp_path):
     assert job.control(state=str(state))
     assert job.control(state=str(state))  # all there: nothing is started
     assert len(job.starts) == 2
+
+
+def test_a_start_that_fails_does_not_blame_the_case_of_an_interrupted_run(job, tmp_path):
+    state = tmp_path / "state.jsonl"
+    job.script = [([NEAR, None], 130), ([], 1)]
+    for code in (130, 1):
+        with pytest.raises(SystemExit) as caught:
+            job.control(state=str(state))
+        assert caught.value.code == code
+    assert len(StateFile(state).results()) == 1
+
+
+class Ranks:
+    """Stands for a job that begins a case and ends with a code, told to by a signal or not."""
+
+    asked = 0
+    code = 0
+    cases: ClassVar[list] = []
+
+    def __init__(self, options):
+        del options
+
+    def run(self):
+        state = StateFile(Path(os.environ[STATE_VARIABLE]))
+        done = state.results()
+        keys = [state_key(case.key, None) for case in self.cases]
+        state.begin(next(key for key in keys if key not in done))
+        return self.code
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("to", ["launcher", "rank"])
+def test_signals_to_the_launcher_interrupt_and_those_to_a_rank_fail_its_case(
+    monkeypatch, tmp_path, number, to
+):
+    cases = make_cases(["tied"], [(2, 1)], [1, 3], ["gpipe"])
+    state = StateFile(tmp_path / "state.jsonl")
+    for name, value in {
+        "code": 128 + number, "asked": number if to == "launcher" else 0, "cases": cases
+    }.items():  # fmt: skip
+        monkeypatch.setattr(Ranks, name, value)
+    monkeypatch.setattr(hpcomm.launch.job, "Job", Ranks)
+    monkeypatch.setattr(hpcomm.launch, "under_launcher", lambda: False)
+    monkeypatch.setenv(STATE_VARIABLE, "")
+    options = VerifyOptions(cases, None, None, str(state.path), "", verbose=False)
+    if to == "launcher" or number == signal.SIGINT:
+        with pytest.raises(SystemExit) as caught:
+            control(options, ["verify"], num_ranks=None, bind="")
+        assert caught.value.code == 128 + number
+        assert state.results() == {}
+    else:
+        assert not control(options, ["verify"], num_ranks=None, bind="")
+        assert len(state.results()) == 2
 
 
 def test_single_case_is_a_flat_document_on_standard_output(job, capsys):
