@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["first_failure", "others"]
 
+_NOT_STARTED = (126, 127)  # as a shell: the program cannot be executed, or is not there
 _HINTS = {
     signal.SIGKILL: "somebody killed it, or the machine ran out of memory",
     signal.SIGSEGV: "it read or wrote memory that is not its own",
@@ -34,7 +35,9 @@ def _how(failure: Failure) -> str:
     if failure.traceback:
         return f"failed with {failure.error.splitlines()[0] if failure.error else 'an exception'}"
     if failure.error:
-        return f"could not start: {failure.error}"
+        if failure.exit_code in _NOT_STARTED:
+            return f"could not start: {failure.error}"
+        return f"ended with {failure.error}"
     return f"ended with exit code {failure.exit_code}"
 
 

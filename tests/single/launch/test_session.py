@@ -97,5 +97,11 @@ def test_report_says_who_how_and_what_now():
     assert "to finish" not in report.first_failure(killed, 1, 10)
     raised = failure(0, error="ValueError: x\nmore", traceback="Traceback\nValueError: x")
     assert "failed with ValueError: x\nTraceback" in report.first_failure(raised, 2, 10)
+    refused = failure(0, error="NonFiniteLossError: the loss\nis nan")
+    first = report.first_failure(refused, 1, 10)
+    assert first.endswith("(process 1) ended with NonFiniteLossError: the loss\nis nan")
+    for code in (126, 127):
+        absent = Failure(0, "here", 0, code, error="cannot start 'a'")
+        assert "on here could not start: cannot start 'a'" in report.first_failure(absent, 1, 10)
     last = report.others(killed, [killed, failure(3, told=True), failure(2)], 137)
     assert last.endswith("137; also rank 2 ended with exit code 3, rank 3 had to be ended")
