@@ -12,6 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from hpcomm.cli.flags import wrong_usage
+from hpcomm.cli.outputs import check_output
+
 __all__ = ["app", "gather"]
 
 app = typer.Typer(add_completion=False)
@@ -231,6 +234,8 @@ def info(
 
     Under a launcher all ranks take part and rank 0 prints.
     """
+    with wrong_usage():
+        check_output("--json", "" if json_file == "-" else json_file)
     report = gather()
     if report is None:
         return

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hpcomm.cli.flags import Bind, Framework, JsonFile, NumRanks, numbers, words, wrong_usage
+from hpcomm.cli.outputs import check_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,6 +117,11 @@ def verify(
     if list_cases:
         list_all(cases)
         return
+    with wrong_usage():
+        check_output("--state", state, makes_folders=True)
+        if state:  # the report may go to the same folder
+            Path(state).absolute().parent.mkdir(parents=True, exist_ok=True)
+        check_output("--json", "" if json_file == "-" else json_file)
     options = VerifyOptions(
         cases=cases,
         tolerance=tolerance,
