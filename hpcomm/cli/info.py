@@ -7,13 +7,12 @@ import json
 import os
 import platform
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from hpcomm.cli.flags import wrong_usage
-from hpcomm.cli.outputs import check_output
+from hpcomm.cli.outputs import check_output, write_report
 
 __all__ = ["app", "gather"]
 
@@ -239,10 +238,6 @@ def info(
     report = gather()
     if report is None:
         return
-    text = json.dumps(report, indent=2)
-    if json_file == "-":
-        typer.echo(text)
-        return
-    _print(report)
-    if json_file:
-        Path(json_file).write_text(text + "\n")
+    if json_file != "-":
+        _print(report)
+    write_report(json_file, json.dumps(report, indent=2))

@@ -1,14 +1,16 @@
-"""Files that a command will write, checked first: a long run must not end without its results."""
+"""Files that a command writes, checked before it starts, and standard output for its report."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
+from typing import TextIO
 
 from hpcomm.errors import InvalidArgumentError
 
-__all__ = ["check_output", "check_picture"]
+__all__ = ["check_output", "check_picture", "take_standard_output", "write_report"]
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -60,6 +62,37 @@ def check_picture(flag: str, name: str) -> None:
     check_output(flag, name)
     if importlib.util.find_spec("matplotlib") is None:
         _refuse(flag, name, "needs matplotlib; install it (pip install 'hpcomm[plot]')")
+
+
+def take_standard_output() -> TextIO:
+    """Keep standard output for the report; whatever else this process says goes to standard error.
+
+    That holds to its end, for the user's model as for libraries in other languages.
+
+    Returns:
+        The only way to standard output from now on.
+    """
+    sys.stdout.flush()
+    report = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return report
+
+
+def write_report(name: str, text: str, standard_output: TextIO | None = None) -> None:
+    """Write a report as ``--json`` says.
+
+    Args:
+        name: of the file; "-" for standard output, empty for nowhere.
+        text: without the end of its last line.
+        standard_output: from `take_standard_output`; None where that was not called.
+    """
+    if name == "-":
+        stream = standard_output or sys.stdout
+        stream.write(text + "\n")
+        stream.flush()
+    elif name:
+        Path(name).write_text(text + "\n", encoding="utf-8")
 
 
 def _refuse(flag: str, name: str, why: str) -> None:

@@ -17,6 +17,7 @@ from hpcomm.cli.flags import (
     numbers,
     wrong_usage,
 )
+from hpcomm.cli.outputs import take_standard_output
 
 __all__ = ["app", "choose_layout"]
 
@@ -234,9 +235,10 @@ def train(
         raise typer.Exit(
             relaunch_under(options.world_size, sys.argv[1:], quiet=not verbose, **more)
         )
+    report = take_standard_output() if json_file == "-" else None
     from hpcomm.cli.train_job import run
 
-    run(options)
+    run(options, report)
 
 
 def _list_models() -> None:

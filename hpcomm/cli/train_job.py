@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from hpcomm import datasets, timeline
 from hpcomm import trace as traces
+from hpcomm.cli.outputs import write_report
 from hpcomm.cli.train_report import Report, show
 from hpcomm.environment import environment
 from hpcomm.errors import HpcommError
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["make_builder", "run"]
 
 
-def run(options: TrainOptions) -> None:
+def run(options: TrainOptions, standard_output: TextIO | None = None) -> None:
     """Train as one rank of the job; rank 0 writes the report and what else was asked for.
 
     Args:
         options: checked flags, equal on every rank.
+        standard_output: where "-" as the report's name leads; None for ``sys.stdout``.
 
     Raises:
         HpcommError: the training failed, or its accuracy is below what was asked for.
@@ -104,7 +105,7 @@ def run(options: TrainOptions) -> None:
         seconds=time.monotonic() - begun_s,
         environment=environment(),
     )
-    _write(options, report, records)
+    _write(options, report, records, standard_output)
     _demand_accuracy(options, report)
 
 
@@ -191,12 +192,13 @@ def _table_printer(tables: list[str], *, quiet: bool) -> Callable[[str], None]:
     return take
 
 
-def _write(options: TrainOptions, report: Report, records: timeline.Steps) -> None:
-    text = json.dumps(report.document(), indent=2)
-    if options.json_file == "-":
-        sys.stdout.write(text + "\n")
-    elif options.json_file:
-        Path(options.json_file).write_text(text + "\n", encoding="utf-8")
+def _write(
+    options: TrainOptions,
+    report: Report,
+    records: timeline.Steps,
+    standard_output: TextIO | None,
+) -> None:
+    write_report(options.json_file, json.dumps(report.document(), indent=2), standard_output)
     if options.trace:
         traces.write_chrome_trace(options.trace, records)
     if options.plot:

@@ -8,8 +8,9 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
+from hpcomm.cli.outputs import take_standard_output, write_report
 from hpcomm.errors import InvalidArgumentError
 from hpcomm.models import registry
 from hpcomm.verify.case import varying
@@ -142,6 +143,7 @@ def work(options: VerifyOptions) -> bool:
     from hpcomm.verify.references import versions
     from hpcomm.verify.runner import run_cases
 
+    standard_output = take_standard_output() if options.json_file == "-" else None
     controlled = os.environ.get(STATE_VARIABLE, "")
     settings = varying(options.cases)
     with hpcomm.init() as comm, tempfile.TemporaryDirectory(prefix="hpcomm-verify-") as folder:
@@ -161,7 +163,7 @@ def work(options: VerifyOptions) -> bool:
         )
         if controlled:
             return True
-        passed = _report(options, state) if comm.rank == 0 else None
+        passed = _report(options, state, standard_output) if comm.rank == 0 else None
         return bool(comm.broadcast_object(passed))
 
 
@@ -182,7 +184,9 @@ def _blame(options: VerifyOptions, state: StateFile, code: int) -> bool:
     return False
 
 
-def _report(options: VerifyOptions, state: StateFile) -> bool:
+def _report(
+    options: VerifyOptions, state: StateFile, standard_output: TextIO | None = None
+) -> bool:
     done = state.results()
     results = [
         restate(case, options.tolerance_of(case), done[state_key(case.key, options.inject)])
@@ -190,11 +194,7 @@ def _report(options: VerifyOptions, state: StateFile) -> bool:
     ]
     report = make_report(results, state.environment() or {})
     report["command"] = " ".join(["hpcomm", *sys.argv[1:]])
-    text = json.dumps(report, indent=1)
-    if options.json_file == "-":
-        sys.stdout.write(text + "\n")
-    elif options.json_file:
-        Path(options.json_file).write_text(text + "\n", encoding="utf-8")
+    write_report(options.json_file, json.dumps(report, indent=1), standard_output)
     from rich.console import Console
 
     width = None if sys.stderr.isatty() else 120

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -66,6 +68,26 @@ def test_the_report_of_a_verification_may_go_to_the_folder_that_the_state_makes(
     arguments = ["--state", "runs/state.jsonl", "--json", "runs/out.json"]
     result = CliRunner().invoke(hpcomm.cli.verify.app, arguments)
     assert result.exit_code == 0, result.output
+
+
+def test_the_report_is_alone_on_standard_output():
+    program = """
+import os, subprocess, sys
+from hpcomm.cli.outputs import take_standard_output, write_report
+report = take_standard_output()
+print("print")
+os.write(1, b"write\\n")
+subprocess.run(["echo", "child"])
+print("original", file=sys.__stdout__)
+write_report("-", "{}", report)
+import atexit
+atexit.register(print, "exit")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "{}\n"
+    assert sorted(done.stderr.split()) == ["child", "exit", "original", "print", "write"]
 
 
 @pytest.mark.parametrize(
