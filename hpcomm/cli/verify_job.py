@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hpcomm.cli.outputs import take_standard_output, write_report
-from hpcomm.errors import InvalidArgumentError
+from hpcomm.errors import HpcommError, InvalidArgumentError
 from hpcomm.models import registry
 from hpcomm.verify.case import varying
 from hpcomm.verify.result import make_report, make_result, make_table, restate
@@ -112,6 +112,7 @@ def control(
     with tempfile.TemporaryDirectory(prefix="hpcomm-verify-") as folder:
         state = StateFile(Path(options.state or Path(folder) / "state.jsonl"))
         os.environ[STATE_VARIABLE] = str(state.path.absolute())
+        _tell_outdated(options, state)
         while True:
             before = len(_missing(options, state))
             if not before:
@@ -124,7 +125,11 @@ def control(
                 sys.exit(code)
             # A case that an interrupted run began before is not to blame for this job.
             is_blamed = code and state.num_begun() > num_begun and _blame(options, state, code)
-            if code and not is_blamed and len(_missing(options, state)) == before:
+            if not is_blamed and len(_missing(options, state)) == before:
+                if not code:
+                    raise HpcommError(
+                        "verify: the sources of hpcomm changed under way; start again"
+                    )
                 sys.exit(code)
         return _report(options, state)
 
@@ -151,6 +156,8 @@ def work(options: VerifyOptions) -> bool:
         state = StateFile(path)
         versions()  # loads the framework, which the environment then names
         if comm.rank == 0:
+            if not controlled:
+                _tell_outdated(options, state)
             state.open(environment())
         run_cases(
             options.cases,
@@ -170,6 +177,17 @@ def work(options: VerifyOptions) -> bool:
 def _missing(options: VerifyOptions, state: StateFile) -> list[Case]:
     done = state.results()
     return [case for case in options.cases if state_key(case.key, options.inject) not in done]
+
+
+def _tell_outdated(options: VerifyOptions, state: StateFile) -> None:
+    """Say once that results of other sources are there which do not count."""
+    outdated = state.outdated()
+    count = sum(state_key(case.key, options.inject) in outdated for case in options.cases)
+    if count:
+        sys.stderr.write(
+            f"verify: {state.path} has results of other sources of hpcomm for {count} of the "
+            "cases, which run again\n"
+        )
 
 
 def _blame(options: VerifyOptions, state: StateFile, code: int) -> bool:

@@ -11,8 +11,11 @@ from typer.testing import CliRunner
 
 import hpcomm.launch
 import hpcomm.launch.job
+import hpcomm.verify.state
 from hpcomm.cli.verify import app
 from hpcomm.cli.verify_job import STATE_VARIABLE, VerifyOptions, control
+from hpcomm.environment import sources
+from hpcomm.errors import HpcommError
 from hpcomm.verify.case import make_cases
 from hpcomm.verify.result import make_result
 from hpcomm.verify.state import StateFile, state_key
@@ -124,7 +127,7 @@ def test_all_cases_pass_in_one_job(job):
     document = json.loads(job.json.read_text())
     assert document["passed"]
     assert [case["micro_batches"] for case in document["cases"]] == [1, 3, 4]
-    assert document["environment"] == {"mpi": "x"}
+    assert document["environment"] == {"mpi": "x", "sources": sources()}
     assert [start[0] for start in job.starts] == [2]
 
 
@@ -188,6 +191,7 @@ class Ranks:
 
     def run(self):
         state = StateFile(Path(os.environ[STATE_VARIABLE]))
+        state.open({"mpi": "x"})
         done = state.results()
         keys = [state_key(case.key, None) for case in self.cases]
         state.begin(next(key for key in keys if key not in done))
@@ -251,7 +255,29 @@ def test_rows_and_table_tell_cases_of_different_settings_apart(job, capsys):
     assert "steps" not in header
 
 
-def test_state_file_of_an_older_version_is_used_and_judged_anew(job, tmp_path):
+def test_results_of_other_sources_are_computed_anew(job, tmp_path, monkeypatch, capsys):
+    state = tmp_path / "state.jsonl"
+    job.script = [([FAR, None], 130), ([NEAR, NEAR, NEAR], 0), ([NEAR, NEAR], 0)]
+    with pytest.raises(SystemExit):
+        job.control(state=str(state), verbose=False)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(hpcomm.verify.state, "sources", lambda: "mended")
+    assert job.control(state=str(state), verbose=False)
+    said = f"verify: {state} has results of other sources of hpcomm for 1 of the cases"
+    assert capsys.readouterr().err == f"{said}, which run again\n"
+    assert json.loads(job.json.read_text())["environment"]["sources"] == "mended"
+    assert job.control(state=str(state), verbose=False)  # resumed under the same sources
+    assert len(job.starts) == 2
+    monkeypatch.undo()
+
+
+def test_sources_that_change_under_way_end_the_command(job):
+    job.script = [([], 0)]
+    with pytest.raises(HpcommError, match="sources of hpcomm changed"):
+        job.control()
+
+
+def test_a_record_with_fewer_fields_is_used_and_judged_anew(job, tmp_path):
     state = StateFile(tmp_path / "state.jsonl")
     state.open({"mpi": "x"})
     (case,) = job.cases = make_cases(["vgg16"], [(2, 1)], [3], ["gpipe"])
