@@ -228,9 +228,9 @@ def train(
     with wrong_usage():
         check(options)
     if not inside and options.world_size > 1:
-        from hpcomm.cli.train_layers import check_partitions
+        from hpcomm.cli.layers import Question, check_partitions
 
-        check_partitions(options)
+        check_partitions(Question(model, stages, image_size, policy, seed))
         more = {"bind": bind.value} if bind else {}
         raise typer.Exit(
             relaunch_under(options.world_size, sys.argv[1:], quiet=not verbose, **more)

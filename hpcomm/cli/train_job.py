@@ -137,7 +137,7 @@ def _prepare_own(options: TrainOptions) -> tuple[Callable[[int], Any], Task, Tra
     from hpcomm.models.keras.infer import infer_task_of
     from hpcomm.models.task import Recipe
 
-    function = _load_own(options)
+    function = _load_own(options.model)
     full, _ = options.with_recipe(Recipe())
 
     def build() -> Any:
@@ -151,26 +151,30 @@ def _prepare_own(options: TrainOptions) -> tuple[Callable[[int], Any], Task, Tra
     return lambda _: build, task, full
 
 
-def make_builder(options: TrainOptions) -> Callable[[], Any]:
-    """Return a function that builds the model of some options, for those who train nothing.
+def make_builder(
+    model: str, image_size: int | None, dropout: float | None = None
+) -> Callable[[], Any]:
+    """Return a function that builds a model, for those who train nothing.
 
     Args:
-        options: checked flags.
+        model: name in the registry, or the user's function.
+        image_size: height and width of images; None for the model's own.
+        dropout: of a model of the registry; None for its own.
 
     Raises:
         ModelError: the user's function is not there.
     """
-    if registry.is_user_function(options.model):
-        function = _load_own(options)
-        return lambda: registry.call_user_function(function, options.image_size)
-    entry = registry.get(options.model)
-    return lambda: entry.build(entry.options(image_size=options.image_size))
+    if registry.is_user_function(model):
+        function = _load_own(model)
+        return lambda: registry.call_user_function(function, image_size)
+    entry = registry.get(model)
+    return lambda: entry.build(entry.options(image_size=image_size, dropout=dropout))
 
 
-def _load_own(options: TrainOptions) -> Callable[..., Any]:
+def _load_own(model: str) -> Callable[..., Any]:
     if "" not in sys.path:
         sys.path.insert(0, "")
-    return registry.load_user_function(options.model)
+    return registry.load_user_function(model)
 
 
 def _wants_weights(options: TrainOptions) -> bool:

@@ -105,6 +105,9 @@ def control(
 
     Returns:
         Whether every case passed.
+
+    Raises:
+        ModelError: a case has more partitions than its model has layers.
     """
     from hpcomm.launch import relaunch_under
 
@@ -113,6 +116,7 @@ def control(
         state = StateFile(Path(options.state or Path(folder) / "state.jsonl"))
         os.environ[STATE_VARIABLE] = str(state.path.absolute())
         _tell_outdated(options, state)
+        _check_layers(_missing(options, state))
         while True:
             before = len(_missing(options, state))
             if not before:
@@ -172,6 +176,22 @@ def work(options: VerifyOptions) -> bool:
             return True
         passed = _report(options, state, standard_output) if comm.rank == 0 else None
         return bool(comm.broadcast_object(passed))
+
+
+def _check_layers(cases: Sequence[Case]) -> None:
+    """Refuse more partitions than a model has layers before anything is started."""
+    from hpcomm.cli.layers import Question, check_partitions
+
+    most: dict[tuple[str, int | None], int] = {}
+    for case in cases:
+        key = (case.model, case.image_size)
+        most[key] = max(most.get(key, 1), case.partitions)
+    check_partitions(
+        *(
+            Question(model, number, image_size, dropout=0.0, label=f"--model {model}: ")
+            for (model, image_size), number in most.items()
+        )
+    )
 
 
 def _missing(options: VerifyOptions, state: StateFile) -> list[Case]:

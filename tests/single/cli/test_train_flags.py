@@ -6,11 +6,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import hpcomm.cli.train_layers
+import hpcomm.cli.layers
 import hpcomm.launch
 from hpcomm.cli.flags import numbers, words
+from hpcomm.cli.layers import Question, is_worth_counting
 from hpcomm.cli.train import app, choose_layout
-from hpcomm.cli.train_layers import is_worth_counting
 from hpcomm.cli.train_options import TrainOptions, check
 from hpcomm.cli.train_report import Report, show
 from hpcomm.errors import InvalidArgumentError, ModelError
@@ -224,14 +224,14 @@ def test_report_finds_accuracy_of_named_outputs():
     ],
 )
 def test_layers_are_counted_only_for_many_partitions(changes, num_cpus, want):
-    assert is_worth_counting(options(**changes), num_cpus) is want
+    assert is_worth_counting(Question(**changes), num_cpus) is want
 
 
 def test_too_many_partitions_start_nothing(monkeypatch):
     def refuse(chosen):
         raise ModelError(f"{chosen.partitions} partitions were asked for")
 
-    monkeypatch.setattr(hpcomm.cli.train_layers, "check_partitions", refuse)
+    monkeypatch.setattr(hpcomm.cli.layers, "check_partitions", refuse)
     monkeypatch.setattr(hpcomm.launch, "relaunch_under", lambda *_, **__: pytest.fail("ran"))
     result = CliRunner().invoke(app, ["--model", "mlp", "--partitions", "40"])
     assert isinstance(result.exception, ModelError)

@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 from typer.testing import CliRunner
 
+import hpcomm.cli.layers
 import hpcomm.launch
 import hpcomm.launch.job
 import hpcomm.verify.state
@@ -221,6 +222,18 @@ def test_signals_to_the_launcher_interrupt_and_those_to_a_rank_fail_its_case(
     else:
         assert not control(options, ["verify"], num_ranks=None, bind="")
         assert len(state.results()) == 2
+
+
+def test_partitions_that_a_model_has_no_layers_for_start_nothing(job, monkeypatch):
+    asked = []
+    monkeypatch.setattr(hpcomm.cli.layers, "check_partitions", lambda *all_: asked.extend(all_))
+    job.cases = make_cases(["tied", "mlp"], [(2, 1), (7, 1), (3, 2)], [1, 3], ["gpipe"])
+    job.script = [([NEAR] * len(job.cases), 0)]
+    assert job.control()
+    assert [(one.model, one.partitions, one.dropout) for one in asked] == [
+        ("tied", 7, 0.0),
+        ("mlp", 7, 0.0),
+    ]
 
 
 def test_single_case_is_a_flat_document_on_standard_output(job, capsys):
