@@ -14,6 +14,7 @@ from hpcomm.cli.flags import (
     NumRanks,
     Schedule,
     Strategy,
+    check_num_ranks,
     numbers,
     wrong_usage,
 )
@@ -191,8 +192,9 @@ def train(
     policy = "mixed_bfloat16" if mixed_precision else dtype or "float32"
     if policy not in DTYPES:
         raise typer.BadParameter(f"must be one of {', '.join(DTYPES)}", param_hint="--dtype")
+    check_num_ranks(num_ranks)
     inside = under_launcher()
-    if inside and num_ranks is not None:
+    if inside:
         num_ranks = None  # the launcher has decided, and fit compares
     chosen, stages, copies = choose_layout(
         strategy.value if strategy else None, partitions, replicas, num_ranks

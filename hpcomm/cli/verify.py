@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hpcomm.cli.flags import Bind, Framework, JsonFile, NumRanks, numbers, words, wrong_usage
+from hpcomm.cli.flags import (
+    Bind,
+    Framework,
+    JsonFile,
+    NumRanks,
+    check_num_ranks,
+    numbers,
+    words,
+    wrong_usage,
+)
 from hpcomm.cli.outputs import check_output
 
 if TYPE_CHECKING:
@@ -93,6 +102,7 @@ def verify(
 
     if inject and inject not in FAULTS:
         raise typer.BadParameter(f"must be one of {', '.join(FAULTS)}", param_hint="--inject")
+    check_num_ranks(num_ranks)
     schedules = _some_of(SCHEDULES, schedule, "--schedule")
     dtypes = _some_of(tuple(TOLERANCES), dtype, "--dtype")
     with wrong_usage():

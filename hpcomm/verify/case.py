@@ -193,7 +193,15 @@ def make_cases(
         InvalidArgumentError: an unknown model, or a batch has fewer samples than a case has
             micro-batches.
     """
-    takes_images = {model: registry.get(model).image_size > 0 for model in models}
+    for model in models:
+        if registry.is_user_function(model):
+            raise InvalidArgumentError(
+                f"--model {model}: only models of the registry can be verified, because their "
+                "batches and dropout are known; --list shows them"
+            )
+    takes_images = {
+        model: registry.get(model, takes_functions=False).image_size > 0 for model in models
+    }
     combinations = itertools.product(
         models, dtypes, image_sizes, batch_sizes, steps, seeds, grids, schedules, micro_batches
     )

@@ -173,6 +173,15 @@ def test_wrong_usage_ends_with_two_before_anything_starts(arguments, message, mo
     assert message in shown
 
 
+def test_another_number_of_ranks_than_the_launchers_is_refused(monkeypatch):
+    monkeypatch.setenv("HPCOMM_RANK", "0")
+    monkeypatch.setenv("HPCOMM_SIZE", "2")
+    result = CliRunner().invoke(app, ["--model", "mlp", "-n", "4"])
+    assert result.exit_code == 2
+    shown = " ".join(result.output.replace("│", " ").split())
+    assert "one of 2 ranks that a launcher has started, got 4; leave -n out" in shown
+
+
 def test_list_shows_the_models():
     result = CliRunner().invoke(app, ["--list"])
     assert result.exit_code == 0

@@ -53,6 +53,24 @@ def test_wrong_usage_ends_with_two_before_anything_starts(arguments, message, mo
     assert message in shown
 
 
+def test_another_number_of_ranks_than_the_launchers_is_refused(monkeypatch):
+    monkeypatch.setenv("HPCOMM_RANK", "0")
+    monkeypatch.setenv("HPCOMM_SIZE", "2")
+    result = CliRunner().invoke(app, ["--model", "mlp", "-n", "4"])
+    assert result.exit_code == 2
+    shown = " ".join(result.output.replace("│", " ").split())
+    assert "one of 2 ranks that a launcher has started, got 4; leave -n out" in shown
+
+
+@pytest.mark.parametrize("name", ["nope", "mine:build"])
+def test_models_of_the_users_are_not_offered(name):
+    result = CliRunner().invoke(app, ["--model", name])
+    assert result.exit_code == 2
+    shown = " ".join(result.output.replace("│", " ").split())
+    assert "package.module:function" not in shown
+    assert ("only models of the registry can be verified" in shown) == (":" in name)
+
+
 def test_list_shows_models_and_cases_and_runs_nothing(monkeypatch):
     monkeypatch.setattr(hpcomm.launch, "relaunch_under", lambda *_, **__: pytest.fail("ran"))
     result = CliRunner().invoke(app, ["--list", "--schedule", "gpipe,1f1b"])
