@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpcomm.choices import Schedule, Strategy
 from hpcomm.errors import InvalidArgumentError, ModelError
 from hpcomm.launch import environment
 
@@ -29,25 +30,10 @@ __all__ = [
 ]
 
 
-class Strategy(StrEnum):
-    """How ranks share the work."""
-
-    data = "data"
-    model = "model"
-    hybrid = "hybrid"
-
-
 class Framework(StrEnum):
     """Whose models are trained."""
 
     keras = "keras"
-
-
-class Schedule(StrEnum):
-    """Order of forward and backward passes."""
-
-    gpipe = "gpipe"
-    one_forward_one_backward = "1f1b"
 
 
 class Bind(StrEnum):

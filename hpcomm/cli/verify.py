@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpcomm.choices import SCHEDULES
 from hpcomm.cli.flags import (
     Bind,
     Framework,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False)
-
-SCHEDULES = ("gpipe", "1f1b")
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})

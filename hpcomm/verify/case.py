@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from hpcomm.choices import STRATEGIES
 from hpcomm.errors import InvalidArgumentError
 from hpcomm.models import registry
 
@@ -20,7 +21,6 @@ GRIDS = ((2, 1), (3, 1), (4, 1), (1, 2), (2, 2))
 """(partitions, replicas) that are verified unless the user asks for others."""
 
 MICRO_BATCHES = (1, 3, 4)
-STRATEGIES = ("model", "data", "hybrid")
 TOLERANCES = {"float64": 1e-9, "float32": 1e-3}
 """Largest relative difference that passes, by dtype; rounding alone stays far below."""
 

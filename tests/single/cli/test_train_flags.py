@@ -8,12 +8,15 @@ from typer.testing import CliRunner
 
 import hpcomm.cli.layers
 import hpcomm.launch
-from hpcomm.cli.flags import numbers, words
+from hpcomm import choices
+from hpcomm.cli.flags import Bind, numbers, words
 from hpcomm.cli.layers import Question, is_worth_counting
 from hpcomm.cli.train import app, choose_layout
 from hpcomm.cli.train_options import TrainOptions, check
 from hpcomm.cli.train_report import Report, show
 from hpcomm.errors import InvalidArgumentError, ModelError
+from hpcomm.hyparflow import arguments, schedule
+from hpcomm.launch import cpus
 from hpcomm.models.task import Recipe
 from hpcomm.timeline import Summary
 
@@ -244,3 +247,9 @@ def test_too_many_partitions_start_nothing(monkeypatch):
     monkeypatch.setattr(hpcomm.launch, "relaunch_under", lambda *_, **__: pytest.fail("ran"))
     result = CliRunner().invoke(app, ["--model", "mlp", "--partitions", "40"])
     assert isinstance(result.exception, ModelError)
+
+
+def test_names_that_users_choose_from_have_one_meaning():
+    assert tuple(Bind) == cpus.POLICIES
+    assert tuple(schedule.SCHEDULES) == choices.SCHEDULES
+    assert arguments.STRATEGIES is choices.STRATEGIES
