@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import sys
@@ -29,6 +32,21 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cpus": os.cpu_count(),
     }
+
+
+@functools.cache
+def sources() -> str:
+    """Return a hash of this package's Python files and of its compiled core."""
+    folder = Path(__file__).parent
+    core = importlib.util.find_spec("hpcomm._core")
+    files = sorted(folder.rglob("*.py"))
+    files += [Path(core.origin)] if core is not None and core.origin else []
+    digest = hashlib.sha256()
+    for file in files:
+        name = str(file.relative_to(folder)) if folder in file.parents else file.name
+        content = file.read_bytes()
+        digest.update(name.encode() + len(content).to_bytes(8, "little") + content)
+    return digest.hexdigest()[:16]
 
 
 def _version(name: str) -> str:

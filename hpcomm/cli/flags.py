@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpcomm.choices import Schedule, Strategy
 from hpcomm.errors import InvalidArgumentError, ModelError
+from hpcomm.launch import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,31 +23,17 @@ __all__ = [
     "NumRanks",
     "Schedule",
     "Strategy",
+    "check_num_ranks",
     "numbers",
     "words",
     "wrong_usage",
 ]
 
 
-class Strategy(StrEnum):
-    """How ranks share the work."""
-
-    data = "data"
-    model = "model"
-    hybrid = "hybrid"
-
-
 class Framework(StrEnum):
     """Whose models are trained."""
 
     keras = "keras"
-
-
-class Schedule(StrEnum):
-    """Order of forward and backward passes."""
-
-    gpipe = "gpipe"
-    one_forward_one_backward = "1f1b"
 
 
 class Bind(StrEnum):
@@ -79,6 +68,21 @@ def wrong_usage() -> Iterator[None]:
         yield
     except (InvalidArgumentError, ModelError) as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def check_num_ranks(num_ranks: int | None) -> None:
+    """Refuse ``-n`` in a rank of a job that has another number of ranks.
+
+    Raises:
+        typer.BadParameter: the launcher has decided otherwise.
+    """
+    size = environment.job_size(os.environ)
+    if num_ranks is not None and size not in (0, num_ranks):
+        raise typer.BadParameter(
+            f"this process is one of {size} ranks that a launcher has started, got {num_ranks}; "
+            "leave -n out",
+            param_hint="-n",
+        )
 
 
 def words(text: str) -> list[str]:

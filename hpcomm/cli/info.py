@@ -7,10 +7,12 @@ import json
 import os
 import platform
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from hpcomm.cli.flags import wrong_usage
+from hpcomm.cli.outputs import check_output, write_report
 
 __all__ = ["app", "gather"]
 
@@ -94,6 +96,46 @@ def _ranks() -> dict[str, Any] | None:
     return result
 
 
+def _transports(mpi: dict[str, Any], job: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Describe the ways between ranks: does this machine have them, and does the job use them?
+
+    Args:
+        mpi: from `_mpi`.
+        job: from `_ranks`.
+    """
+    used = {name for row in job["ranks"] for name in row["transports"].values()} if job else set()
+    rows = (
+        ("loopback", "threads of one process, which tests use", ""),
+        ("shm", "ranks that share memory", _no_shared_memory()),
+        ("mpi", "ranks of different nodes", "" if mpi["found"] else "no MPI was found"),
+    )
+    return [
+        {
+            "name": name,
+            "between": between,
+            "usable": not problem,
+            "problem": problem,
+            "in_use": name in used if job else None,
+        }
+        for name, between, problem in rows
+    ]
+
+
+def _no_shared_memory() -> str:
+    """Return why ranks of this user cannot map each other's memory; empty if they can."""
+    try:
+        memory = os.memfd_create("hpcomm")
+    except OSError as error:
+        return "" if os.access("/dev/shm", os.W_OK) else f"memory files: {error.strerror}"
+    try:
+        os.close(os.open(f"/proc/{os.getpid()}/fd/{memory}", os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        return f"/proc: {error.strerror}"
+    finally:
+        os.close(memory)
+    return ""
+
+
 def _thread_level() -> str:
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized():
@@ -130,12 +172,14 @@ def gather() -> dict[str, Any] | None:
     job = _ranks()
     if job is not None and not job.pop("is_root"):
         return None
+    mpi = _mpi()
     return {
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "core": {"path": str(_core.__file__), "compiler": str(_core.COMPILER)},
         "packages": _versions(),
-        "mpi": _mpi(),
+        "mpi": mpi,
+        "transports": _transports(mpi, job),
         "cpus": _cpus(),
         "job": job,
         "dtypes": list(_core.DTYPES),
@@ -165,9 +209,16 @@ def _system_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
             f"{_count(len(cpus['numa_nodes']), 'memory node')}",
         ),
     ]
+    shown = "\n".join(_transport_words(row) for row in report["transports"])
+    rows.append(("transports", shown))
     if mpi["found"]:
         rows.insert(5, ("mpiexec", mpi["mpiexec"] or mpi.get("problem", "none")))
     return rows
+
+
+def _transport_words(row: dict[str, Any]) -> str:
+    state = row["problem"] or ("in use" if row["in_use"] else "usable")
+    return f"{row['name']} ({row['between']}: {state})"
 
 
 def _job_line(job: dict[str, Any] | None) -> str:
@@ -231,13 +282,11 @@ def info(
 
     Under a launcher all ranks take part and rank 0 prints.
     """
+    with wrong_usage():
+        check_output("--json", "" if json_file == "-" else json_file)
     report = gather()
     if report is None:
         return
-    text = json.dumps(report, indent=2)
-    if json_file == "-":
-        typer.echo(text)
-        return
-    _print(report)
-    if json_file:
-        Path(json_file).write_text(text + "\n")
+    if json_file != "-":
+        _print(report)
+    write_report(json_file, json.dumps(report, indent=2))

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from hpcomm.cli.flags import Bind
+
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False)
-
-
-class Bind(StrEnum):
-    """How ranks of one machine share its CPUs."""
-
-    none = "none"
-    core = "core"
-    numa = "numa"
 
 
 def memory_size(text: str) -> int:

@@ -14,9 +14,11 @@ from hpcomm.cli.flags import (
     NumRanks,
     Schedule,
     Strategy,
+    check_num_ranks,
     numbers,
     wrong_usage,
 )
+from hpcomm.cli.outputs import take_standard_output
 
 __all__ = ["app", "choose_layout"]
 
@@ -190,8 +192,9 @@ def train(
     policy = "mixed_bfloat16" if mixed_precision else dtype or "float32"
     if policy not in DTYPES:
         raise typer.BadParameter(f"must be one of {', '.join(DTYPES)}", param_hint="--dtype")
+    check_num_ranks(num_ranks)
     inside = under_launcher()
-    if inside and num_ranks is not None:
+    if inside:
         num_ranks = None  # the launcher has decided, and fit compares
     chosen, stages, copies = choose_layout(
         strategy.value if strategy else None, partitions, replicas, num_ranks
@@ -227,16 +230,17 @@ def train(
     with wrong_usage():
         check(options)
     if not inside and options.world_size > 1:
-        from hpcomm.cli.train_layers import check_partitions
+        from hpcomm.cli.layers import Question, check_partitions
 
-        check_partitions(options)
+        check_partitions(Question(model, stages, image_size, policy, seed))
         more = {"bind": bind.value} if bind else {}
         raise typer.Exit(
             relaunch_under(options.world_size, sys.argv[1:], quiet=not verbose, **more)
         )
+    report = take_standard_output() if json_file == "-" else None
     from hpcomm.cli.train_job import run
 
-    run(options)
+    run(options, report)
 
 
 def _list_models() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from hpcomm import datasets, timeline
 from hpcomm import trace as traces
+from hpcomm.cli.outputs import write_report
 from hpcomm.cli.train_report import Report, show
 from hpcomm.environment import environment
 from hpcomm.errors import HpcommError
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["make_builder", "run"]
 
 
-def run(options: TrainOptions) -> None:
+def run(options: TrainOptions, standard_output: TextIO | None = None) -> None:
     """Train as one rank of the job; rank 0 writes the report and what else was asked for.
 
     Args:
         options: checked flags, equal on every rank.
+        standard_output: where "-" as the report's name leads; None for ``sys.stdout``.
 
     Raises:
         HpcommError: the training failed, or its accuracy is below what was asked for.
@@ -104,7 +105,7 @@ def run(options: TrainOptions) -> None:
         seconds=time.monotonic() - begun_s,
         environment=environment(),
     )
-    _write(options, report, records)
+    _write(options, report, records, standard_output)
     _demand_accuracy(options, report)
 
 
@@ -136,7 +137,7 @@ def _prepare_own(options: TrainOptions) -> tuple[Callable[[int], Any], Task, Tra
     from hpcomm.models.keras.infer import infer_task_of
     from hpcomm.models.task import Recipe
 
-    function = _load_own(options)
+    function = _load_own(options.model)
     full, _ = options.with_recipe(Recipe())
 
     def build() -> Any:
@@ -150,26 +151,30 @@ def _prepare_own(options: TrainOptions) -> tuple[Callable[[int], Any], Task, Tra
     return lambda _: build, task, full
 
 
-def make_builder(options: TrainOptions) -> Callable[[], Any]:
-    """Return a function that builds the model of some options, for those who train nothing.
+def make_builder(
+    model: str, image_size: int | None, dropout: float | None = None
+) -> Callable[[], Any]:
+    """Return a function that builds a model, for those who train nothing.
 
     Args:
-        options: checked flags.
+        model: name in the registry, or the user's function.
+        image_size: height and width of images; None for the model's own.
+        dropout: of a model of the registry; None for its own.
 
     Raises:
         ModelError: the user's function is not there.
     """
-    if registry.is_user_function(options.model):
-        function = _load_own(options)
-        return lambda: registry.call_user_function(function, options.image_size)
-    entry = registry.get(options.model)
-    return lambda: entry.build(entry.options(image_size=options.image_size))
+    if registry.is_user_function(model):
+        function = _load_own(model)
+        return lambda: registry.call_user_function(function, image_size)
+    entry = registry.get(model)
+    return lambda: entry.build(entry.options(image_size=image_size, dropout=dropout))
 
 
-def _load_own(options: TrainOptions) -> Callable[..., Any]:
+def _load_own(model: str) -> Callable[..., Any]:
     if "" not in sys.path:
         sys.path.insert(0, "")
-    return registry.load_user_function(options.model)
+    return registry.load_user_function(model)
 
 
 def _wants_weights(options: TrainOptions) -> bool:
@@ -191,12 +196,13 @@ def _table_printer(tables: list[str], *, quiet: bool) -> Callable[[str], None]:
     return take
 
 
-def _write(options: TrainOptions, report: Report, records: timeline.Steps) -> None:
-    text = json.dumps(report.document(), indent=2)
-    if options.json_file == "-":
-        sys.stdout.write(text + "\n")
-    elif options.json_file:
-        Path(options.json_file).write_text(text + "\n", encoding="utf-8")
+def _write(
+    options: TrainOptions,
+    report: Report,
+    records: timeline.Steps,
+    standard_output: TextIO | None,
+) -> None:
+    write_report(options.json_file, json.dumps(report.document(), indent=2), standard_output)
     if options.trace:
         traces.write_chrome_trace(options.trace, records)
     if options.plot:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcomm.cli.outputs import check_output, check_picture
 from hpcomm.errors import InvalidArgumentError
 from hpcomm.models import registry
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["TrainOptions", "check"]
 
 OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop")
-PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,8 @@ def check(options: TrainOptions) -> None:
 
     Raises:
         InvalidArgumentError: an unknown model, data set, optimizer or file ending, a missing file,
-            layers per partition that are not as many as partitions, or a folder that is missing.
+            layers per partition that are not as many as partitions, or a file that cannot be
+            written.
     """
     own = registry.is_user_function(options.model)
     if not own:
@@ -112,16 +113,13 @@ def check(options: TrainOptions) -> None:
         _refuse("--resume", options.resume, "there is no such folder")
     if options.save and not options.save.endswith(".keras"):
         _refuse("--save", options.save, "the name must end in .keras")
-    if options.plot and Path(options.plot).suffix not in PICTURES:
-        _refuse("--plot", options.plot, f"the name must end in one of {', '.join(PICTURES)}")
+    check_picture("--plot", options.plot)
     for flag, name in (
         ("--save", options.save),
-        ("--plot", options.plot),
         ("--trace", options.trace),
         ("--json", "" if options.json_file == "-" else options.json_file),
     ):
-        if name and not Path(name).absolute().parent.is_dir():
-            _refuse(flag, name, "there is no such folder")
+        check_output(flag, name)
 
 
 def _refuse(flag: str, value: str, why: str) -> None:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hpcomm.cli.flags import Bind, Framework, JsonFile, NumRanks, numbers, words, wrong_usage
+from hpcomm.choices import SCHEDULES
+from hpcomm.cli.flags import (
+    Bind,
+    Framework,
+    JsonFile,
+    NumRanks,
+    check_num_ranks,
+    numbers,
+    words,
+    wrong_usage,
+)
+from hpcomm.cli.outputs import check_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False)
-
-SCHEDULES = ("gpipe", "1f1b")
 
 
 @app.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -91,6 +101,7 @@ def verify(
 
     if inject and inject not in FAULTS:
         raise typer.BadParameter(f"must be one of {', '.join(FAULTS)}", param_hint="--inject")
+    check_num_ranks(num_ranks)
     schedules = _some_of(SCHEDULES, schedule, "--schedule")
     dtypes = _some_of(tuple(TOLERANCES), dtype, "--dtype")
     with wrong_usage():
@@ -115,6 +126,11 @@ def verify(
     if list_cases:
         list_all(cases)
         return
+    with wrong_usage():
+        check_output("--state", state, makes_folders=True)
+        if state:  # the report may go to the same folder
+            Path(state).absolute().parent.mkdir(parents=True, exist_ok=True)
+        check_output("--json", "" if json_file == "-" else json_file)
     options = VerifyOptions(
         cases=cases,
         tolerance=tolerance,

@@ -8,9 +8,10 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from hpcomm.errors import InvalidArgumentError
+from hpcomm.cli.outputs import take_standard_output, write_report
+from hpcomm.errors import HpcommError, InvalidArgumentError
 from hpcomm.models import registry
 from hpcomm.verify.case import varying
 from hpcomm.verify.result import make_report, make_result, make_table, restate
@@ -93,7 +94,8 @@ def control(
 ) -> bool:
     """Start ranks until every case has a result, and report.
 
-    A job that dies loses one case, which fails; a new job goes on behind it.
+    A job that dies loses one case, which fails; a new job goes on behind it. A signal to this
+    process ends the command and leaves the case without a result.
 
     Args:
         options: what to verify.
@@ -103,6 +105,9 @@ def control(
 
     Returns:
         Whether every case passed.
+
+    Raises:
+        ModelError: a case has more partitions than its model has layers.
     """
     from hpcomm.launch import relaunch_under
 
@@ -110,20 +115,25 @@ def control(
     with tempfile.TemporaryDirectory(prefix="hpcomm-verify-") as folder:
         state = StateFile(Path(options.state or Path(folder) / "state.jsonl"))
         os.environ[STATE_VARIABLE] = str(state.path.absolute())
+        _tell_outdated(options, state)
+        _check_layers(_missing(options, state))
         while True:
             before = len(_missing(options, state))
             if not before:
                 break
+            num_begun = state.num_begun()
             code = relaunch_under(
                 num_ranks or needed, arguments, quiet=not options.verbose, bind=bind
             )
             if code in (2, 130):
                 sys.exit(code)
-            if (
-                code
-                and not _blame(options, state, code)
-                and len(_missing(options, state)) == before
-            ):
+            # A case that an interrupted run began before is not to blame for this job.
+            is_blamed = code and state.num_begun() > num_begun and _blame(options, state, code)
+            if not is_blamed and len(_missing(options, state)) == before:
+                if not code:
+                    raise HpcommError(
+                        "verify: the sources of hpcomm changed under way; start again"
+                    )
                 sys.exit(code)
         return _report(options, state)
 
@@ -144,12 +154,15 @@ def work(options: VerifyOptions) -> bool:
     versions()  # loads the framework, quietly if it is done first
     from hpcomm.verify.runner import run_cases
 
+    standard_output = take_standard_output() if options.json_file == "-" else None
     controlled = os.environ.get(STATE_VARIABLE, "")
     settings = varying(options.cases)
     with hpcomm.init() as comm, tempfile.TemporaryDirectory(prefix="hpcomm-verify-") as folder:
         path = Path(controlled or options.state or Path(folder) / "state.jsonl")
         state = StateFile(path)
         if comm.rank == 0:
+            if not controlled:
+                _tell_outdated(options, state)
             state.open(environment())
         run_cases(
             options.cases,
@@ -162,13 +175,40 @@ def work(options: VerifyOptions) -> bool:
         )
         if controlled:
             return True
-        passed = _report(options, state) if comm.rank == 0 else None
+        passed = _report(options, state, standard_output) if comm.rank == 0 else None
         return bool(comm.broadcast_object(passed))
+
+
+def _check_layers(cases: Sequence[Case]) -> None:
+    """Refuse more partitions than a model has layers before anything is started."""
+    from hpcomm.cli.layers import Question, check_partitions
+
+    most: dict[tuple[str, int | None], int] = {}
+    for case in cases:
+        key = (case.model, case.image_size)
+        most[key] = max(most.get(key, 1), case.partitions)
+    check_partitions(
+        *(
+            Question(model, number, image_size, dropout=0.0, label=f"--model {model}: ")
+            for (model, image_size), number in most.items()
+        )
+    )
 
 
 def _missing(options: VerifyOptions, state: StateFile) -> list[Case]:
     done = state.results()
     return [case for case in options.cases if state_key(case.key, options.inject) not in done]
+
+
+def _tell_outdated(options: VerifyOptions, state: StateFile) -> None:
+    """Say once that results of other sources are there which do not count."""
+    outdated = state.outdated()
+    count = sum(state_key(case.key, options.inject) in outdated for case in options.cases)
+    if count:
+        sys.stderr.write(
+            f"verify: {state.path} has results of other sources of hpcomm for {count} of the "
+            "cases, which run again\n"
+        )
 
 
 def _blame(options: VerifyOptions, state: StateFile, code: int) -> bool:
@@ -183,7 +223,9 @@ def _blame(options: VerifyOptions, state: StateFile, code: int) -> bool:
     return False
 
 
-def _report(options: VerifyOptions, state: StateFile) -> bool:
+def _report(
+    options: VerifyOptions, state: StateFile, standard_output: TextIO | None = None
+) -> bool:
     done = state.results()
     results = [
         restate(case, options.tolerance_of(case), done[state_key(case.key, options.inject)])
@@ -191,11 +233,7 @@ def _report(options: VerifyOptions, state: StateFile) -> bool:
     ]
     report = make_report(results, state.environment() or {})
     report["command"] = " ".join(["hpcomm", *sys.argv[1:]])
-    text = json.dumps(report, indent=1)
-    if options.json_file == "-":
-        sys.stdout.write(text + "\n")
-    elif options.json_file:
-        Path(options.json_file).write_text(text + "\n", encoding="utf-8")
+    write_report(options.json_file, json.dumps(report, indent=1), standard_output)
     from rich.console import Console
 
     width = None if sys.stderr.isatty() else 120

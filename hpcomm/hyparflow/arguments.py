@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hpcomm.choices import STRATEGIES
 from hpcomm.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ __all__ = [
     "resolve_micro_batches",
 ]
 
-STRATEGIES = ("data", "model", "hybrid")
 GATHER_MODES = ("root", "all", "none")
 DATA_MODES = ("full", "shard")
 

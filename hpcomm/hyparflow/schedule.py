@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from hpcomm.choices import Schedule
 from hpcomm.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def _pairs(first: int, micro_batches: int) -> list[Action]:
 
 
 SCHEDULES: dict[str, Callable[[int, int, int], list[Action]]] = {
-    "gpipe": gpipe,
-    "1f1b": one_forward_one_backward,
+    Schedule.gpipe.value: gpipe,
+    Schedule.one_forward_one_backward.value: one_forward_one_backward,
 }
 """Generators by the name that users give."""
 

@@ -28,6 +28,7 @@ def relaunch_under(num_ranks: int, arguments: Sequence[str], **options: Any) -> 
 
     Raises:
         LaunchError: the ranks could not be started, or this process is a rank itself.
+        SystemExit: this process was told to end by a signal; with 128 + signal.
     """
     import sys
 
@@ -40,4 +41,8 @@ def relaunch_under(num_ranks: int, arguments: Sequence[str], **options: Any) -> 
             "leave -n away"
         )
     command = [sys.executable, "-m", "hpcomm", *arguments]
-    return Job(Options(num_ranks=num_ranks, command=command, **options)).run()
+    job = Job(Options(num_ranks=num_ranks, command=command, **options))
+    code = job.run()
+    if job.asked:
+        sys.exit(code)  # a rank may end with the same code by itself, which callers treat otherwise
+    return code

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Hint", "hints", "local_place", "place", "torchrun_hint", "under_launcher"]
+__all__ = ["Hint", "hints", "job_size", "local_place", "place", "torchrun_hint", "under_launcher"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,14 @@ def place(environment: Mapping[str, str]) -> tuple[int, int]:
         if hint.rank >= 0 and hint.size > 0:
             return hint.rank, hint.size
     return 0, 1
+
+
+def job_size(environment: Mapping[str, str]) -> int:
+    """Return the number of ranks of the job that this process belongs to; 0 where unknown."""
+    sizes = [hint.size for hint in hints(environment)]
+    torchrun = torchrun_hint(environment)
+    sizes += [torchrun.size] if torchrun else []
+    return next((size for size in sizes if size > 0), 0)
 
 
 def local_place(environment: Mapping[str, str]) -> tuple[int, int]:

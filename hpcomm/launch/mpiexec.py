@@ -150,6 +150,10 @@ def command(
             for name in exported:
                 line += ["-x", name]
     else:
+        if "hydra" in mpiexec.version.lower() and not hosts and not hostfile:
+            # Supervisors end the ranks. Hydra would kill those that leave a moment after the first
+            # one, and write a banner about it where the output of the ranks belongs.
+            line += ["-disable-auto-cleanup"]
         line += ["-hosts", hosts] if hosts else []
         line += ["-f", hostfile] if hostfile else []
     return [*line, *words]

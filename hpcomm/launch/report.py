@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["first_failure", "others"]
 
+_NOT_STARTED = (126, 127)  # as a shell: the program cannot be executed, or is not there
 _HINTS = {
     signal.SIGKILL: "somebody killed it, or the machine ran out of memory",
     signal.SIGSEGV: "it read or wrote memory that is not its own",
@@ -34,7 +35,9 @@ def _how(failure: Failure) -> str:
     if failure.traceback:
         return f"failed with {failure.error.splitlines()[0] if failure.error else 'an exception'}"
     if failure.error:
-        return f"could not start: {failure.error}"
+        if failure.exit_code in _NOT_STARTED:
+            return f"could not start: {failure.error}"
+        return f"ended with {failure.error}"
     return f"ended with exit code {failure.exit_code}"
 
 
@@ -51,7 +54,15 @@ def first_failure(failure: Failure, num_ranks: int, grace_s: float) -> str:
 
 def others(first: Failure, ends: Sequence[Failure], exit_code: int) -> str:
     """Return the last line on a job that failed: how it and the other ranks ended."""
-    rest = [end for end in ends if end.rank != first.rank]
-    notes = [f"rank {end.rank} {_how(end)}" for end in sorted(rest, key=lambda end: end.rank)]
+    alike: dict[str, list[int]] = {}
+    for end in sorted(ends, key=lambda end: end.rank):
+        if end.rank != first.rank:
+            alike.setdefault(_how(end), []).append(end.rank)
+    notes = []
+    # Those that ended as the first one are named first and need no text of their own.
+    for how, ranks in sorted(alike.items(), key=lambda item: item[0] != _how(first)):
+        who = f"rank{'' if len(ranks) == 1 else 's'} {', '.join(map(str, ranks))}"
+        same = "with the same error" if first.error else "in the same way"
+        notes.append(f"{who}, {same}" if how == _how(first) else f"{who} {how.splitlines()[0]}")
     tail = f"; also {', '.join(notes)}" if notes else ""
     return f"hpcomm run: ended with exit code {exit_code}{tail}"

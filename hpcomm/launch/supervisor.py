@@ -45,7 +45,10 @@ class Supervisor:
         self.is_shared = self.session.path.is_dir()
         if not self.is_shared:  # another machine, and no common file system
             self.session = Session.create(is_read=False)
-        self.events = Events([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+        # Hydra sends SIGUSR1 when another supervisor is gone, also when it left as it should: it
+        # has to be harmless from here on to the end of this process, when Events has restored it.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        self.events = Events([signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
         self.child: subprocess.Popen[bytes] | None = None
         self.copies: list[LabelledCopy] = []
         self.launcher_is_gone = False

@@ -179,11 +179,12 @@ def names() -> list[str]:
     return list(_ENTRIES)
 
 
-def get(name: str) -> ModelEntry:
+def get(name: str, *, takes_functions: bool = True) -> ModelEntry:
     """Look a model up by name.
 
     Args:
         name: a listed name, or ``resnetD-v1`` (D = 6n+2), ``resnetD-v2`` (D = 9n+2).
+        takes_functions: who asks takes the user's functions too, which the message then says.
 
     Raises:
         InvalidArgumentError: no such model, or a depth that the family does not have.
@@ -192,10 +193,10 @@ def get(name: str) -> ModelEntry:
         return _ENTRIES[name]
     match = _RESNET.fullmatch(name)
     if match is None:
-        raise InvalidArgumentError(
-            f"model {name!r} is not known; known are {', '.join(_ENTRIES)}, other depths of "
-            "resnetD-v1 and resnetD-v2, and package.module:function for your own"
-        )
+        known = f"{', '.join(_ENTRIES)}, other depths of resnetD-v1 and resnetD-v2"
+        if takes_functions:
+            known += ", and package.module:function for your own"
+        raise InvalidArgumentError(f"model {name!r} is not known; known are {known}")
     depth, version = int(match[1]), int(match[2])
     (blocks_v1 if version == 1 else blocks_v2)(depth)
     return _resnet(depth, version)

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from hpcomm.choices import STRATEGIES
 from hpcomm.errors import InvalidArgumentError
 from hpcomm.models import registry
 
@@ -20,7 +21,6 @@ GRIDS = ((2, 1), (3, 1), (4, 1), (1, 2), (2, 2))
 """(partitions, replicas) that are verified unless the user asks for others."""
 
 MICRO_BATCHES = (1, 3, 4)
-STRATEGIES = ("model", "data", "hybrid")
 TOLERANCES = {"float64": 1e-9, "float32": 1e-3}
 """Largest relative difference that passes, by dtype; rounding alone stays far below."""
 
@@ -193,7 +193,15 @@ def make_cases(
         InvalidArgumentError: an unknown model, or a batch has fewer samples than a case has
             micro-batches.
     """
-    takes_images = {model: registry.get(model).image_size > 0 for model in models}
+    for model in models:
+        if registry.is_user_function(model):
+            raise InvalidArgumentError(
+                f"--model {model}: only models of the registry can be verified, because their "
+                "batches and dropout are known; --list shows them"
+            )
+    takes_images = {
+        model: registry.get(model, takes_functions=False).image_size > 0 for model in models
+    }
     combinations = itertools.product(
         models, dtypes, image_sizes, batch_sizes, steps, seeds, grids, schedules, micro_batches
     )

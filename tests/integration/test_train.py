@@ -17,6 +17,7 @@ import keras
 def build(image_size=8):
     image = keras.Input((image_size, image_size, 3), name="image")
     x = keras.layers.Flatten()(image)
+    print("said while building")
     for _ in range(3):
         x = keras.layers.Dense(16, activation="relu")(x)
     model = keras.Model(image, keras.layers.Dense(3)(x))
@@ -122,7 +123,8 @@ def test_train_takes_the_users_model_and_data(tmp_path):
         cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    report = json.loads(done.stdout)  # alone there, whatever the user's function prints
+    assert "said while building" in done.stderr
     assert report["dtype"] == "mixed_bfloat16"
     assert report["epochs"][1]["loss"] < report["epochs"][0]["loss"] * 1.5
     assert "epoch" not in done.stderr

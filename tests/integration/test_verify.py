@@ -90,6 +90,20 @@ def test_verify_runs_dtypes_and_seeds_in_one_launch(tmp_path):
     assert row in cases
 
 
+@pytest.mark.parametrize("partitions", [9, 40])
+def test_more_partitions_than_layers_are_refused_before_ranks_start(tmp_path, partitions):
+    done = verify(
+        "--model", "tied,mlp", "--strategy", "model", "--partitions", partitions, cwd=tmp_path,
+        timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"hpcomm: ModelError: --model {'mlp' if partitions == 9 else 'tied'}: {partitions} "
+        f"partitions were asked for, but the model has only {6 if partitions == 9 else 20} layers "
+        "(calls of layers, input layers not counted); use fewer partitions\n"
+    )
+
+
 def test_verify_refuses_a_fault_without_effect(tmp_path):
     done = verify(
         "--model", "tied", "--strategy", "data", "--micro-batches", 1, "--inject", "order",

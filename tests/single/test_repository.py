@@ -21,7 +21,17 @@ LINE_LIMIT = 450
 
 # Layers of the Python package from the bottom up. A file may import its own layer and lower ones.
 PYTHON_LAYERS = (
-    ("errors", "config", "environment", "log", "trace", "timeline", "layer_graph", "_core"),
+    (
+        "errors",
+        "choices",
+        "config",
+        "environment",
+        "log",
+        "trace",
+        "timeline",
+        "layer_graph",
+        "_core",
+    ),
     ("buffers", "checks", "work"),
     ("collectives", "point_to_point", "objects", "grid", "communicator", "bootstrap", "launch"),
     ("datasets", "memory", "tensorflow", "torch", "models", "progress"),

@@ -6,7 +6,9 @@ import re
 import signal
 
 import pytest
-from support.jobs import Job, hpcomm_run, program, run
+from support.jobs import Job, hpcomm_run, marked_processes, program, run
+
+from hpcomm.launch import mpiexec
 
 WAYS = pytest.mark.parametrize("options", [(), ("--no-mpi",)], ids=["mpi", "no-mpi"])
 
@@ -122,6 +124,33 @@ def test_uncaught_errors_of_survivors_do_not_hide_the_first_failure(tmp_path, op
     assert "ValueError: the cause" in result.errors
     assert "also rank 0 failed with PeerAbortedError" in result.errors
     result.assert_nothing_is_left()
+
+
+@WAYS
+def test_standard_output_of_a_failed_job_holds_nothing_of_the_launcher(tmp_path, options):
+    path = program(tmp_path, "hpcomm.init().barrier()\nraise ValueError('alike')\n")
+    for _ in range(6):  # supervisors never leave at quite the same time
+        result = run(tmp_path, hpcomm_run(4, path, options=options))
+        assert (result.code, result.output) == (1, "")
+        assert result.errors.count("Traceback") == 1
+        result.assert_nothing_is_left()
+
+
+def test_a_killed_supervisor_ends_the_job_under_hydra(tmp_path):
+    launcher = mpiexec.find()
+    if launcher is None or "hydra" not in launcher.version.lower():
+        pytest.skip("what another launcher does then is its own affair")
+    path = program(  # without MPI, whose files nobody would be left to delete
+        tmp_path,
+        "from hpcomm.launch import environment\n"
+        "if environment.place(os.environ)[0] == 1:\n    os.kill(os.getppid(), 9)\n"
+        "time.sleep(120)\n",
+    )
+    result = run(tmp_path, hpcomm_run(3, path))
+    assert result.code != 0
+    assert result.seconds < 25
+    assert "BAD TERMINATION" not in result.output
+    assert not marked_processes(result.mark)
 
 
 @WAYS

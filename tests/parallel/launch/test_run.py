@@ -178,6 +178,7 @@ def test_sub_commands_start_their_own_ranks(tmp_path):
     assert report["job"]["size"] == 2
     assert [rank["rank"] for rank in report["job"]["ranks"]] == [0, 1]
     assert report["job"]["ranks"][0]["transports"] == {"1": "shm"}
+    assert [row["name"] for row in report["transports"] if row["in_use"]] == ["shm"]
     assert {row["name"] for row in report["variables"]} >= {"HPCOMM_TIMEOUT", "HPCOMM_TUNE"}
     result.assert_nothing_is_left()
 

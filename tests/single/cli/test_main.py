@@ -80,6 +80,11 @@ def test_info_as_json_alone_on_standard_output():
     assert report["packages"]["hpcomm"] == hpcomm.__version__
     assert report["job"] is None
     assert report["cpus"]["allowed"]
+    ways = {row["name"]: row for row in report["transports"]}
+    assert list(ways) == ["loopback", "shm", "mpi"]
+    assert ways["shm"]["usable"]
+    assert ways["mpi"]["usable"] == report["mpi"]["found"]
+    assert {row["in_use"] for row in ways.values()} == {None}
     assert {row["collective"] for row in report["algorithms"]} == {
         "allreduce",
         "allgather",
@@ -102,4 +107,26 @@ def test_info_for_people_and_as_a_file(tmp_path):
     assert answer.returncode == 0
     for word in ("MPI", "allreduce", "HPCOMM_TIMEOUT", "CPUs", "within a node", "between nodes"):
         assert word in answer.stdout
+    for word in (
+        "transports",
+        "loopback (",
+        "shm (ranks that share memory: usable)",
+        "mpi (ranks of",
+    ):
+        assert word in answer.stdout
     assert json.loads((tmp_path / "info.json").read_text())["variables"]
+
+
+def test_info_says_why_a_transport_cannot_be_used(monkeypatch):
+    def refuse(name):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(info.os, "memfd_create", refuse)
+    monkeypatch.setattr(info.os, "access", lambda *_: False)
+    job = {"ranks": [{"transports": {"1": "mpi"}}, {"transports": {"0": "mpi"}}]}
+    loopback, shm, mpi = info._transports({"found": True}, job)
+    assert shm["problem"] == "memory files: Function not implemented"
+    assert (shm["usable"], shm["in_use"]) == (False, False)
+    assert (mpi["usable"], mpi["in_use"]) == (True, True)
+    assert info._transports({"found": False}, None)[2]["problem"] == "no MPI was found"
+    assert loopback["usable"]

@@ -6,14 +6,17 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import hpcomm.cli.train_layers
+import hpcomm.cli.layers
 import hpcomm.launch
-from hpcomm.cli.flags import numbers, words
+from hpcomm import choices
+from hpcomm.cli.flags import Bind, numbers, words
+from hpcomm.cli.layers import Question, is_worth_counting
 from hpcomm.cli.train import app, choose_layout
-from hpcomm.cli.train_layers import is_worth_counting
 from hpcomm.cli.train_options import TrainOptions, check
 from hpcomm.cli.train_report import Report, show
 from hpcomm.errors import InvalidArgumentError, ModelError
+from hpcomm.hyparflow import arguments, schedule
+from hpcomm.launch import cpus
 from hpcomm.models.task import Recipe
 from hpcomm.timeline import Summary
 
@@ -173,6 +176,15 @@ def test_wrong_usage_ends_with_two_before_anything_starts(arguments, message, mo
     assert message in shown
 
 
+def test_another_number_of_ranks_than_the_launchers_is_refused(monkeypatch):
+    monkeypatch.setenv("HPCOMM_RANK", "0")
+    monkeypatch.setenv("HPCOMM_SIZE", "2")
+    result = CliRunner().invoke(app, ["--model", "mlp", "-n", "4"])
+    assert result.exit_code == 2
+    shown = " ".join(result.output.replace("│", " ").split())
+    assert "one of 2 ranks that a launcher has started, got 4; leave -n out" in shown
+
+
 def test_list_shows_the_models():
     result = CliRunner().invoke(app, ["--list"])
     assert result.exit_code == 0
@@ -224,14 +236,20 @@ def test_report_finds_accuracy_of_named_outputs():
     ],
 )
 def test_layers_are_counted_only_for_many_partitions(changes, num_cpus, want):
-    assert is_worth_counting(options(**changes), num_cpus) is want
+    assert is_worth_counting(Question(**changes), num_cpus) is want
 
 
 def test_too_many_partitions_start_nothing(monkeypatch):
     def refuse(chosen):
         raise ModelError(f"{chosen.partitions} partitions were asked for")
 
-    monkeypatch.setattr(hpcomm.cli.train_layers, "check_partitions", refuse)
+    monkeypatch.setattr(hpcomm.cli.layers, "check_partitions", refuse)
     monkeypatch.setattr(hpcomm.launch, "relaunch_under", lambda *_, **__: pytest.fail("ran"))
     result = CliRunner().invoke(app, ["--model", "mlp", "--partitions", "40"])
     assert isinstance(result.exception, ModelError)
+
+
+def test_names_that_users_choose_from_have_one_meaning():
+    assert tuple(Bind) == cpus.POLICIES
+    assert tuple(schedule.SCHEDULES) == choices.SCHEDULES
+    assert arguments.STRATEGIES is choices.STRATEGIES

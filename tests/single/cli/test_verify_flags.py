@@ -2,14 +2,21 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from typer.testing import CliRunner
 
+import hpcomm.cli.layers
 import hpcomm.launch
+import hpcomm.launch.job
+import hpcomm.verify.state
 from hpcomm.cli.verify import app
 from hpcomm.cli.verify_job import STATE_VARIABLE, VerifyOptions, control
+from hpcomm.environment import sources
+from hpcomm.errors import HpcommError
 from hpcomm.verify.case import make_cases
 from hpcomm.verify.result import make_result
 from hpcomm.verify.state import StateFile, state_key
@@ -44,6 +51,24 @@ def test_wrong_usage_ends_with_two_before_anything_starts(arguments, message, mo
     assert result.exit_code == 2
     shown = " ".join(result.output.replace("│", " ").split())
     assert message in shown
+
+
+def test_another_number_of_ranks_than_the_launchers_is_refused(monkeypatch):
+    monkeypatch.setenv("HPCOMM_RANK", "0")
+    monkeypatch.setenv("HPCOMM_SIZE", "2")
+    result = CliRunner().invoke(app, ["--model", "mlp", "-n", "4"])
+    assert result.exit_code == 2
+    shown = " ".join(result.output.replace("│", " ").split())
+    assert "one of 2 ranks that a launcher has started, got 4; leave -n out" in shown
+
+
+@pytest.mark.parametrize("name", ["nope", "mine:build"])
+def test_models_of_the_users_are_not_offered(name):
+    result = CliRunner().invoke(app, ["--model", name])
+    assert result.exit_code == 2
+    shown = " ".join(result.output.replace("│", " ").split())
+    assert "package.module:function" not in shown
+    assert ("only models of the registry can be verified" in shown) == (":" in name)
 
 
 def test_list_shows_models_and_cases_and_runs_nothing(monkeypatch):
@@ -121,7 +146,7 @@ def test_all_cases_pass_in_one_job(job):
     document = json.loads(job.json.read_text())
     assert document["passed"]
     assert [case["micro_batches"] for case in document["cases"]] == [1, 3, 4]
-    assert document["environment"] == {"mpi": "x"}
+    assert document["environment"] == {"mpi": "x", "sources": sources()}
     assert [start[0] for start in job.starts] == [2]
 
 
@@ -163,6 +188,72 @@ def test_interruption_is_not_a_failed_case(job, tmp_path):
     assert len(job.starts) == 2
 
 
+def test_a_start_that_fails_does_not_blame_the_case_of_an_interrupted_run(job, tmp_path):
+    state = tmp_path / "state.jsonl"
+    job.script = [([NEAR, None], 130), ([], 1)]
+    for code in (130, 1):
+        with pytest.raises(SystemExit) as caught:
+            job.control(state=str(state))
+        assert caught.value.code == code
+    assert len(StateFile(state).results()) == 1
+
+
+class Ranks:
+    """Stands for a job that begins a case and ends with a code, told to by a signal or not."""
+
+    asked = 0
+    code = 0
+    cases: ClassVar[list] = []
+
+    def __init__(self, options):
+        del options
+
+    def run(self):
+        state = StateFile(Path(os.environ[STATE_VARIABLE]))
+        state.open({"mpi": "x"})
+        done = state.results()
+        keys = [state_key(case.key, None) for case in self.cases]
+        state.begin(next(key for key in keys if key not in done))
+        return self.code
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("to", ["launcher", "rank"])
+def test_signals_to_the_launcher_interrupt_and_those_to_a_rank_fail_its_case(
+    monkeypatch, tmp_path, number, to
+):
+    cases = make_cases(["tied"], [(2, 1)], [1, 3], ["gpipe"])
+    state = StateFile(tmp_path / "state.jsonl")
+    for name, value in {
+        "code": 128 + number, "asked": number if to == "launcher" else 0, "cases": cases
+    }.items():  # fmt: skip
+        monkeypatch.setattr(Ranks, name, value)
+    monkeypatch.setattr(hpcomm.launch.job, "Job", Ranks)
+    monkeypatch.setattr(hpcomm.launch, "under_launcher", lambda: False)
+    monkeypatch.setenv(STATE_VARIABLE, "")
+    options = VerifyOptions(cases, None, None, str(state.path), "", verbose=False)
+    if to == "launcher" or number == signal.SIGINT:
+        with pytest.raises(SystemExit) as caught:
+            control(options, ["verify"], num_ranks=None, bind="")
+        assert caught.value.code == 128 + number
+        assert state.results() == {}
+    else:
+        assert not control(options, ["verify"], num_ranks=None, bind="")
+        assert len(state.results()) == 2
+
+
+def test_partitions_that_a_model_has_no_layers_for_start_nothing(job, monkeypatch):
+    asked = []
+    monkeypatch.setattr(hpcomm.cli.layers, "check_partitions", lambda *all_: asked.extend(all_))
+    job.cases = make_cases(["tied", "mlp"], [(2, 1), (7, 1), (3, 2)], [1, 3], ["gpipe"])
+    job.script = [([NEAR] * len(job.cases), 0)]
+    assert job.control()
+    assert [(one.model, one.partitions, one.dropout) for one in asked] == [
+        ("tied", 7, 0.0),
+        ("mlp", 7, 0.0),
+    ]
+
+
 def test_single_case_is_a_flat_document_on_standard_output(job, capsys):
     job.cases = job.cases[:1]
     job.script = [([NEAR], 0)]
@@ -195,7 +286,29 @@ def test_rows_and_table_tell_cases_of_different_settings_apart(job, capsys):
     assert "steps" not in header
 
 
-def test_state_file_of_an_older_version_is_used_and_judged_anew(job, tmp_path):
+def test_results_of_other_sources_are_computed_anew(job, tmp_path, monkeypatch, capsys):
+    state = tmp_path / "state.jsonl"
+    job.script = [([FAR, None], 130), ([NEAR, NEAR, NEAR], 0), ([NEAR, NEAR], 0)]
+    with pytest.raises(SystemExit):
+        job.control(state=str(state), verbose=False)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(hpcomm.verify.state, "sources", lambda: "mended")
+    assert job.control(state=str(state), verbose=False)
+    said = f"verify: {state} has results of other sources of hpcomm for 1 of the cases"
+    assert capsys.readouterr().err == f"{said}, which run again\n"
+    assert json.loads(job.json.read_text())["environment"]["sources"] == "mended"
+    assert job.control(state=str(state), verbose=False)  # resumed under the same sources
+    assert len(job.starts) == 2
+    monkeypatch.undo()
+
+
+def test_sources_that_change_under_way_end_the_command(job):
+    job.script = [([], 0)]
+    with pytest.raises(HpcommError, match="sources of hpcomm changed"):
+        job.control()
+
+
+def test_a_record_with_fewer_fields_is_used_and_judged_anew(job, tmp_path):
     state = StateFile(tmp_path / "state.jsonl")
     state.open({"mpi": "x"})
     (case,) = job.cases = make_cases(["vgg16"], [(2, 1)], [3], ["gpipe"])

@@ -58,3 +58,11 @@ def test_torchrun_needs_all_of_its_variables():
 def test_nonsense_is_no_hint():
     assert hints({"PMI_RANK": "first"}) == []
     assert environment.torchrun_hint({**TORCH, "RANK": "x"}) is None
+
+
+def test_the_size_of_the_job_is_what_any_launcher_says():
+    assert environment.job_size({}) == 0
+    assert environment.job_size({"PMI_RANK": "1"}) == 0
+    assert environment.job_size({"PMI_RANK": "1", "PMI_SIZE": "3"}) == 3
+    torchrun = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    assert environment.job_size(torchrun) == 4

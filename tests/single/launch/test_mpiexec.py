@@ -34,6 +34,10 @@ def test_command_lines():
     assert "-x" not in mpiexec.command(openmpi, 3, ["a"], exported=["HPCOMM_TUNE"])
     mpich = mpiexec.command(Mpiexec("/m/mpiexec", "mpich", ""), 2, ["a"], hostfile="f")
     assert mpich == ["/m/mpiexec", "-n", "2", "-f", "f", "a"]
+    hydra = Mpiexec("/m/mpiexec", "mpich", "HYDRA build details")
+    here = mpiexec.command(hydra, 2, ["a"])
+    assert here == ["/m/mpiexec", "-n", "2", "-disable-auto-cleanup", "a"]
+    assert "-disable-auto-cleanup" not in mpiexec.command(hydra, 2, ["a"], hosts="x,y")
 
 
 def test_environment_of_open_mpi_allows_what_containers_need(monkeypatch):

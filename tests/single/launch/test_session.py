@@ -97,5 +97,29 @@ def test_report_says_who_how_and_what_now():
     assert "to finish" not in report.first_failure(killed, 1, 10)
     raised = failure(0, error="ValueError: x\nmore", traceback="Traceback\nValueError: x")
     assert "failed with ValueError: x\nTraceback" in report.first_failure(raised, 2, 10)
+    refused = failure(0, error="NonFiniteLossError: the loss\nis nan")
+    first = report.first_failure(refused, 1, 10)
+    assert first.endswith("(process 1) ended with NonFiniteLossError: the loss\nis nan")
+    for code in (126, 127):
+        absent = Failure(0, "here", 0, code, error="cannot start 'a'")
+        assert "on here could not start: cannot start 'a'" in report.first_failure(absent, 1, 10)
     last = report.others(killed, [killed, failure(3, told=True), failure(2)], 137)
     assert last.endswith("137; also rank 2 ended with exit code 3, rank 3 had to be ended")
+
+
+def test_an_error_of_many_ranks_is_told_once():
+    same = [failure(rank, error="ModelError: long\nand longer") for rank in range(4)]
+    last = report.others(same[2], same, 1)
+    assert last.endswith("exit code 1; also ranks 0, 1, 3, with the same error")
+    assert report.others(same[0], same[:2], 1).endswith("; also rank 1, with the same error")
+    assert report.others(same[0], same[:1], 1).endswith("exit code 1")
+    lost = [failure(rank, error="PeerAbortedError: 2", traceback="T") for rank in (0, 3)]
+    last = report.others(same[2], [*lost, *same[1:3], failure(4)], 1)
+    assert last.endswith(
+        "also rank 1, with the same error, ranks 0, 3 failed with PeerAbortedError: 2, "
+        "rank 4 ended with exit code 3"
+    )
+    last = report.others(same[2], [failure(5, error="ValueError: a\nb")], 1)
+    assert last.endswith("also rank 5 ended with ValueError: a")
+    plain = [failure(rank) for rank in range(3)]
+    assert report.others(plain[0], plain, 3).endswith("also ranks 1, 2, in the same way")
