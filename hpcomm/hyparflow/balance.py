@@ -57,6 +57,8 @@ class ChainCosts:
             once in a stage that has both calls, and twice if a boundary separates them.
         seconds_per_byte: what traffic costs; a boundary is crossed twice (activation and partial
             error).
+        seconds_per_kept_byte: what an activation costs beyond its computation in a stage that keeps
+            more than one micro-batch: it goes to memory and back instead of staying in the cache.
     """
 
     calls: Sequence[CallCost]
@@ -64,6 +66,7 @@ class ChainCosts:
     forbidden: frozenset[int] = frozenset()
     shared: Sequence[tuple[int, int, int]] = ()
     seconds_per_byte: float = 0.0
+    seconds_per_kept_byte: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,7 @@ def evaluate(costs: ChainCosts, lpp: Sequence[int], kept: Sequence[int]) -> Part
     seconds, memory, traffic, start = [], [], 0, 0
     for stage, count in enumerate(lpp):
         stop = start + count
-        seconds.append(float(rows.seconds(start, stop)[0]))
+        seconds.append(float(rows.seconds(kept[stage])(start, stop)[0]))
         memory.append(int(rows.memory(kept[stage])(start, stop)[0]))
         traffic += costs.cut_bytes[stop] if stop < len(costs.calls) else 0
         start = stop
@@ -195,6 +198,7 @@ def balance(
     size, stages = len(costs.calls), len(kept)
     check_num_stages(size, stages, costs.forbidden)
     rows = _Rows(costs)
+    seconds = [rows.seconds(number) for number in kept]
     memory = [rows.memory(number) for number in kept]
     limit = math.inf if memory_limit_bytes is None else float(memory_limit_bytes)
     time_limit = math.inf
@@ -203,9 +207,7 @@ def balance(
         if goal == "time":
             # A time that is certainly reached without a memory limit spares most of the n² starts.
             bounds.insert(0, min(time_limit, _reachable_seconds(costs, stages)))
-        tries = (
-            _Solver(costs, stages, rows.seconds, memory, b, limit).bottleneck(goal) for b in bounds
-        )
+        tries = (_Solver(costs, stages, seconds, memory, b, limit).bottleneck(goal) for b in bounds)
         value = next((v for v in tries if v is not None), None)
         if value is None:
             raise ModelError(
@@ -216,7 +218,7 @@ def balance(
             time_limit = min(time_limit, value * (1 + tolerance))
         else:
             limit = min(limit, value * (1 + tolerance))
-    cuts = _Solver(costs, stages, rows.seconds, memory, time_limit, limit).least_traffic()
+    cuts = _Solver(costs, stages, seconds, memory, time_limit, limit).least_traffic()
     return evaluate(costs, cuts, kept)
 
 
@@ -232,11 +234,21 @@ class _Rows:
         traffic[0] = traffic[-1] = 0.0
         self._traffic_s = traffic
 
-    def seconds(self, first: int, stop: int) -> npt.NDArray[Any]:
-        """Return the time of [start, stop) for start = first … stop-1."""
-        starts = slice(first, stop)
-        compute = self._seconds[stop] - self._seconds[starts]
-        return np.asarray(compute + self._traffic_s[starts] + self._traffic_s[stop])
+    def seconds(self, kept: int) -> Row:
+        """Return a function for the time of [start, stop) for start = first … stop-1.
+
+        Args:
+            kept: micro-batches whose activations the stage keeps.
+        """
+        per_byte = self._costs.seconds_per_kept_byte if kept > 1 else 0.0
+
+        def row(first: int, stop: int) -> npt.NDArray[Any]:
+            starts = slice(first, stop)
+            compute = self._seconds[stop] - self._seconds[starts]
+            stored = per_byte * (self._activations[stop] - self._activations[starts])
+            return np.asarray(compute + stored + self._traffic_s[starts] + self._traffic_s[stop])
+
+        return row
 
     def memory(self, kept: int) -> Row:
         """Return the like function for the memory of a stage that keeps ``kept`` micro-batches."""
@@ -261,7 +273,12 @@ def _reachable_seconds(costs: ChainCosts, stages: int) -> float:
     blocks, start = [], 0
     for stop in range(1, len(costs.calls) + 1):
         if stop not in costs.forbidden:
-            blocks.append(sum(call.seconds for call in costs.calls[start:stop]))
+            blocks.append(
+                sum(
+                    call.seconds + call.activation_bytes * costs.seconds_per_kept_byte
+                    for call in costs.calls[start:stop]
+                )
+            )
             start = stop
     traffic_s = max(costs.cut_bytes) * costs.seconds_per_byte * 4
     return (sum(blocks) / stages + max(blocks)) * (1 + 1e-9) + traffic_s
@@ -278,7 +295,7 @@ class _Solver:
         self,
         costs: ChainCosts,
         stages: int,
-        seconds: Row,
+        seconds: Sequence[Row],
         memory: Sequence[Row],
         time_limit: float,
         memory_limit: float,
@@ -344,7 +361,7 @@ class _Solver:
         if np.isfinite(self._time_limit):
             reach = self._compute[stop] - self._time_limit * (1 + 1e-12)
             first = min(int(np.searchsorted(self._compute, reach)), stop)
-        return first, self._seconds(first, stop), self._memory[stage](first, stop)
+        return first, self._seconds[stage](first, stop), self._memory[stage](first, stop)
 
     def _allowed(self, seconds: npt.NDArray[Any], memory: npt.NDArray[Any]) -> npt.NDArray[Any]:
         slack = 1 + 1e-12

@@ -24,9 +24,12 @@ def all_partitions(size: int, stages: int, forbidden: frozenset[int]):
             yield [b - a for a, b in itertools.pairwise(bounds)]
 
 
-def stage_seconds(costs: ChainCosts, start: int, stop: int) -> float:
+def stage_seconds(costs: ChainCosts, start: int, stop: int, kept: int) -> float:
     """Written independently of the balancer: sums, no prefix sums."""
     total = sum(call.seconds for call in costs.calls[start:stop])
+    if kept > 1:
+        stored = sum(call.activation_bytes for call in costs.calls[start:stop])
+        total += stored * costs.seconds_per_kept_byte
     for position in (start, stop):
         if 0 < position < len(costs.calls):
             total += 2 * costs.cut_bytes[position] * costs.seconds_per_byte
@@ -44,7 +47,7 @@ def stage_memory(costs: ChainCosts, start: int, stop: int, kept: int) -> int:
 def figures(costs, lpp, kept):
     bounds = [0, *itertools.accumulate(lpp)]
     spans = list(itertools.pairwise(bounds))
-    seconds = [stage_seconds(costs, a, b) for a, b in spans]
+    seconds = [stage_seconds(costs, a, b, k) for (a, b), k in zip(spans, kept, strict=True)]
     memory = [stage_memory(costs, a, b, k) for (a, b), k in zip(spans, kept, strict=True)]
     return seconds, memory, sum(costs.cut_bytes[b] for b in bounds[1:-1])
 
@@ -68,7 +71,12 @@ def chains(draw):
         early = draw(st.integers(0, size - 2))
         shared = [(early, draw(st.integers(early + 1, size - 1)), draw(st.integers(1, 80)))]
     costs = ChainCosts(
-        calls, cut_bytes, frozenset(forbidden), shared, draw(st.sampled_from([0, 0.05]))
+        calls,
+        cut_bytes,
+        frozenset(forbidden),
+        shared,
+        draw(st.sampled_from([0, 0.05])),
+        draw(st.sampled_from([0, 0.1])),
     )
     kept = [draw(st.integers(1, 4)) for _ in range(stages)]
     return costs, kept
