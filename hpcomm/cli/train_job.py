@@ -57,7 +57,6 @@ def run(options: TrainOptions, standard_output: TextIO | None = None) -> None:
         model = model(data.num_samples)
         recorder = traces.Recorder(comm.rank)
         watch = EpochWatch(data.num_samples, options.batch_size or 1, quiet=not options.verbose)
-        tables: list[str] = []
         folder = options.resume or options.checkpoint
         try:
             history = hyparflow.fit(
@@ -84,7 +83,7 @@ def run(options: TrainOptions, standard_output: TextIO | None = None) -> None:
                 resume="auto" if options.resume else None,
                 comm=comm,
                 trace=recorder,
-                on_table=_table_printer(tables, quiet=not options.verbose),
+                on_table=_print_table if options.verbose else False,
             )
         finally:
             watch.close()
@@ -101,7 +100,7 @@ def run(options: TrainOptions, standard_output: TextIO | None = None) -> None:
         epochs=watch.figures(history.history),
         summary=summary,
         peaks=peaks,
-        stages=tables[0] if tables else "",
+        stages=history.split,
         seconds=time.monotonic() - begun_s,
         environment=environment(),
     )
@@ -187,13 +186,8 @@ def _plain(arrays: dict[str, Any]) -> Any:
     return arrays if len(arrays) > 1 else next(iter(arrays.values()))
 
 
-def _table_printer(tables: list[str], *, quiet: bool) -> Callable[[str], None]:
-    def take(text: str) -> None:
-        tables.append(text)
-        if not quiet:
-            sys.stderr.write(text.rstrip("\n") + "\n")
-
-    return take
+def _print_table(text: str) -> None:
+    sys.stderr.write(text.rstrip("\n") + "\n")
 
 
 def _write(

@@ -22,7 +22,7 @@ class Report:
         epochs: figures of every epoch as Keras names them, with "seconds" and "samples_per_s".
         summary: what the trace of the last steps says.
         peaks: largest memory above the one after imports, per rank, in bytes.
-        stages: table of the stages, for people.
+        stages: the table of the stages, one dict per stage; see `History.split`.
         seconds: of the whole job on rank 0, imports and compilation included.
         environment: versions and processor.
     """
@@ -31,7 +31,7 @@ class Report:
     epochs: list[dict[str, float]]
     summary: Summary
     peaks: list[int]
-    stages: str
+    stages: list[dict[str, Any]]
     seconds: float
     environment: dict[str, Any]
 
@@ -83,7 +83,7 @@ class Report:
             "traced_steps": summary.steps,
             "peak_rss_bytes": max(self.peaks),
             "peak_rss_bytes_by_rank": self.peaks,
-            "stages": self.stages.splitlines(),
+            "stages": self.stages,
             "seconds": self.seconds,
             "environment": self.environment,
             "command": " ".join(["hpcomm", *sys.argv[1:]]),

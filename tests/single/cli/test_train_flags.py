@@ -194,7 +194,7 @@ def test_list_shows_the_models():
 
 def _report(epochs):
     summary = Summary(5, 0.1, 0.12, 0.111, 0.115, 3.0, 0.5, 0.25, 0.4)
-    return Report(options(), epochs, summary, [7 << 20, 9 << 20], "stage 0\nstage 1\n", 12.5, {})
+    return Report(options(), epochs, summary, [7 << 20, 9 << 20], [{"partition": 0}], 12.5, {})
 
 
 def test_report_has_the_contracted_keys_and_no_others_values(capsys):
@@ -206,7 +206,7 @@ def test_report_has_the_contracted_keys_and_no_others_values(capsys):
     assert document["exposed_comm_seconds"] == 0.25
     assert document["peak_rss_bytes"] == 9 << 20
     assert document["world_size"] == 2
-    assert document["stages"] == ["stage 0", "stage 1"]
+    assert document["stages"] == [{"partition": 0}]
     show(report)
     shown = " ".join(capsys.readouterr().err.split())
     assert "measured 0.120; expected 0.115 = 0.111 (p-1)/(m+p-1) + 0.004 imbalance" in shown
