@@ -90,7 +90,7 @@ def _draw_lanes(
         rank: record for rank, steps in lanes.items() for record in steps if record.step == number
     }
     # What a rank waited for before the first one began tells nothing about the pipeline.
-    begun = [s.start_ns for r in records.values() for s in r.spans if s.category != "idle"]
+    begun = [s.start_ns for r in records.values() for s in r.spans if s.micro_batch is not None]
     origin_ns = min(begun, default=min(record.start_ns for record in records.values()))
     length_ns = max(record.end_ns for record in records.values()) - origin_ns
     used = set()
