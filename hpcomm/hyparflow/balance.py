@@ -227,9 +227,9 @@ class _Rows:
 
     def __init__(self, costs: ChainCosts) -> None:
         self._costs = costs
-        self._seconds = _prefix([call.seconds for call in costs.calls])
-        self._weights = _prefix([call.weight_bytes for call in costs.calls])
-        self._activations = _prefix([call.activation_bytes for call in costs.calls])
+        self._seconds = prefix_sums([call.seconds for call in costs.calls])
+        self._weights = prefix_sums([call.weight_bytes for call in costs.calls])
+        self._activations = prefix_sums([call.activation_bytes for call in costs.calls])
         traffic = np.asarray(costs.cut_bytes, dtype=np.float64) * costs.seconds_per_byte * 2
         traffic[0] = traffic[-1] = 0.0
         self._traffic_s = traffic
@@ -284,7 +284,8 @@ def _reachable_seconds(costs: ChainCosts, stages: int) -> float:
     return (sum(blocks) / stages + max(blocks)) * (1 + 1e-9) + traffic_s
 
 
-def _prefix(values: Sequence[float]) -> npt.NDArray[np.float64]:
+def prefix_sums(values: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Return the sums of the first 0, 1, … n values."""
     return np.concatenate([[0.0], np.cumsum(np.asarray(values, dtype=np.float64))])
 
 
@@ -308,7 +309,7 @@ class _Solver:
         self._time_limit = time_limit
         self._memory_limit = memory_limit
         # A stage never needs to be slower than a limit, so starts far before its end need no look.
-        self._compute = _prefix([call.seconds for call in costs.calls])
+        self._compute = prefix_sums([call.seconds for call in costs.calls])
 
     def bottleneck(self, goal: str) -> float | None:
         """Return the smallest possible maximum of ``goal`` over the stages; None: impossible."""

@@ -19,7 +19,7 @@ from hpcomm.hyparflow.balance import (
     evaluate,
 )
 from hpcomm.hyparflow.refine import refine, run_dry
-from hpcomm.hyparflow.schedule import kept_activations, make_schedule
+from hpcomm.hyparflow.schedule import kept_by_stage, make_schedule
 from hpcomm.hyparflow.simulate import expand, simulate
 from hpcomm.timeline import ideal_bubble
 
@@ -112,10 +112,7 @@ def partition(
         InvalidArgumentError: ``lpp`` does not fit the model.
         ModelError: no such partition exists.
     """
-    kept = [
-        kept_activations(make_schedule(schedule, stage, num_stages, micro_batches))
-        for stage in range(num_stages)
-    ]
+    kept = kept_by_stage(schedule, num_stages, micro_batches)
     check_num_stages(len(costs.calls), num_stages, costs.forbidden)
     if lpp is None:
         even = balance(costs, kept, memory_limit_bytes=memory_limit_bytes, objective=objective)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpcomm.hyparflow.balance import evaluate
-from hpcomm.hyparflow.schedule import kept_activations, make_schedule
+from hpcomm.hyparflow.balance import evaluate, prefix_sums
+from hpcomm.hyparflow.schedule import kept_by_stage, make_schedule
 from hpcomm.hyparflow.simulate import expand, simulate
 
 if TYPE_CHECKING:
@@ -80,10 +80,7 @@ def refine(
             by less than half of it, the one with the least traffic is taken.
     """
     num_stages = len(start.lpp)
-    kept = [
-        kept_activations(make_schedule(schedule, stage, num_stages, micro_batches))
-        for stage in range(num_stages)
-    ]
+    kept = kept_by_stage(schedule, num_stages, micro_batches)
     work = 2 * num_stages * micro_batches
     runs_left = _WORK_LIMIT // max(work, 1)
 
@@ -123,7 +120,7 @@ def _moves(
     costs: ChainCosts, lpp: Sequence[int], boundary: int, micro_batches: int
 ) -> Iterator[tuple[float, tuple[int, ...]]]:
     """Yield other places of a boundary with a time below which no step can stay, shortest first."""
-    compute = np.concatenate([[0.0], np.cumsum([call.seconds for call in costs.calls])])
+    compute = prefix_sums([call.seconds for call in costs.calls])
     first = sum(lpp[:boundary])
     stop = first + lpp[boundary] + lpp[boundary + 1]
     places = np.array(

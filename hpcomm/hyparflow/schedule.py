@@ -102,3 +102,11 @@ def kept_activations(actions: list[Action]) -> int:
         alive += 1 if action.kind == "forward" else -1
         peak = max(peak, alive)
     return peak
+
+
+def kept_by_stage(name: str, num_stages: int, micro_batches: int) -> list[int]:
+    """Return `kept_activations` of every stage of a schedule; arguments as for `make_schedule`."""
+    return [
+        kept_activations(make_schedule(name, stage, num_stages, micro_batches))
+        for stage in range(num_stages)
+    ]
